@@ -1,0 +1,70 @@
+# Everything that a developer runs, one word each. Tools that the project needs
+# for itself go into .bin, which git ignores.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+BIN := $(CURDIR)/.bin
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
+ROLES := producer consumer reconciler
+
+# How long each fuzz target runs, and the longest that the tests of one package
+# may take before go test gives up and prints where every goroutine stands.
+FUZZTIME ?= 10s
+TIMEOUT ?= 8m
+
+.PHONY: help
+help: ## List these targets.
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: setup ## Play a sale on a private stack and audit it; ORDERS=file SHARDS=n KEEP=folder ARGS='more flags'.
+	@go run ./deploy/demo $(if $(ORDERS),--orders '$(ORDERS)') $(if $(SHARDS),--shards '$(SHARDS)') $(if $(KEEP),--keep '$(KEEP)') $(ARGS)
+
+.PHONY: test
+test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrows it.
+	go test -timeout $(TIMEOUT) $(ARGS) ./...
+
+.PHONY: race
+race: setup ## Run the tests of the libraries under the race detector.
+	@sh deploy/local/setup.sh cc
+	CGO_ENABLED=1 go test -race -timeout $(TIMEOUT) $(ARGS) ./pkg/...
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Run the linters of .golangci.yml.
+	$(GOLANGCI) run ./...
+
+.PHONY: bench
+bench: setup ## Measure the hot paths against their references; ARGS='more flags'.
+	go run ./deploy/suites/bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## Run every fuzz target for FUZZTIME (10s) each.
+	@found=0; \
+	for file in $$(find . -name '*_test.go' ! -path '*/testdata/*' ! -path './.bin/*' | sort); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			found=$$((found + 1)); \
+			echo "== fuzz $$target in $$(dirname "$$file"), $(FUZZTIME)"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' "$$(dirname "$$file")" || exit 1; \
+		done; \
+	done; \
+	echo "fuzz: $$found targets, nothing found"
+
+.PHONY: build
+build: ## Build the three roles into .bin.
+	@mkdir -p $(BIN)
+	@for role in $(ROLES); do \
+		if [ -f "$$role/main.go" ]; then go build -o "$(BIN)/$$role" "./$$role" || exit 1; echo ".bin/$$role"; fi; \
+	done
+
+.PHONY: setup
+setup: ## Install redis-server and Postgres where they are missing, or name the package.
+	@sh deploy/local/setup.sh redis postgres
+
+# The linter is built by the same Go that checks the code; the version stands in
+# the file name, so that a new one is fetched when it changes here.
+$(GOLANGCI):
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(BIN)/golangci-lint $@
