@@ -1,0 +1,228 @@
+#!lua name=stockpipe_1
+-- stockpipe's function library, version 1: every change of a shard's stock goes through here, and each call is
+-- one entry of the shard's log. The grammar of bodies, records and entries is decision 0001 (package event is
+-- its Go twin); the rules and their reasons are decision 0002.
+--
+-- KEYS of every function: 1 state (hash)  2 orders (hash)  3 buyers (hash)  4 log (stream)   -- one hash tag
+--
+-- stockpipe_1_apply   token, min seq, deadline ms, operations   -> reply; may take units; refused when over maxmemory
+-- stockpipe_1_settle  the same; never takes units, so that confirms and releases work in a full Redis
+-- stockpipe_1_fence   token, nonce, version, adopt ("1" or "")   -> "OK <time>\n<old token>\n<old seq>\n<old mode>"
+-- stockpipe_1_put     token, nonce, seq, target, verb, arguments… -> "OK <seq>"
+-- stockpipe_1_open    token, nonce, seq, position continued       -> "OK 1 <time>"
+-- stockpipe_1_status  (read only, also on a replica)              -> eleven lines, see there
+--
+-- Reply of apply and settle: "<class> <seq> <time ms>" and, when the class is OK, a newline and either "*" (all
+-- accepted) or one line an operation: + accepted (with the record, unless reserve or sale), = replayed with the
+-- record, ! conflict with the record, ? no record, > again, < retake with the record, d not due with the record,
+-- t overdue, u / f / c / o / i a SKU that is unknown, frozen, closed, not open yet, inconsistent,
+-- - sold out and m document refused (accepted as an entry), both with "<sku>=<available>,…".
+-- Other classes, in order of precedence: BAD, MISSING, EPOCH, VERSION, CLOSED, FENCED, TORN, REWOUND, LATE.
+
+local VERSION = '1'
+local MAX_OPS, MAX_LINES, MAX_ORDER_LINES = 256, 256, 1500
+local MAX_LINE, MAX_MOVE, MAX_STOCK, MAX_ATTEMPT = 1000000, 999999999, 9007199254740991, 999999999
+local MAX_TTL, MIN_TTL = 86400000, 1000
+local MAX_CACHE = 8192 -- bodies and lines kept parsed between calls
+
+-- What dies with the process: {e token, epoch, n nonce, q seq} of each shard that a takeover fenced here. A
+-- restart, a full resync, a promotion, a reload of the library all lose it, and so the right to sell. [model]
+local fenced = {}
+
+-- Redis hides these while a library loads; the first call binds them.
+local call, find, match, gmatch, sub, gsub, rep, format, concat, floor
+local INDEX = {}
+local function bind()
+  find, match, gmatch, sub, gsub, rep = string.find, string.match, string.gmatch, string.sub, string.gsub, string.rep
+  format, concat, floor = string.format, table.concat, math.floor
+  for i = 0, MAX_OPS do INDEX[i] = format('%d', i) end
+  call = redis.call
+end
+
+-- whole reads a canonical decimal; tonumber alone would also take -5, 1e3, 0x10 and nan.
+local function whole(text, most, digits)
+  if not text or #text > digits or not find(text, '^%d+$') or (#text > 1 and sub(text, 1, 1) == '0') then return nil end
+  local n = tonumber(text)
+  return n <= most and n or nil
+end
+
+local cachedLines, cachedBodies, cacheSize = {}, {}, 0
+local function room(lines)
+  if cacheSize >= MAX_CACHE then cachedLines, cachedBodies, cacheSize = {}, {}, 0 end
+  cacheSize = cacheSize + lines
+end
+
+-- readLines parses "<sku>=<asked>[:<now>],…" into {sku = {…}, units = {now…}, n}; signed for documents.
+local function readLines(text, signed)
+  local key = signed and '~' .. text or text
+  local cached = cachedLines[key]
+  if cached then return cached end
+  local sku, units, n, length, last = {}, {}, 0, -1, 0
+  local at, stop, number, asked, now = 1
+  while at <= #text do
+    -- Anchored: a search that may begin anywhere costs the square of the length where there is no match, and a
+    -- megabyte of it stopped a server for minutes. The same holds in readCall.
+    at, stop, number, asked, now = find(text, '^([^=,]+)=([^,:]+):?([^,]*)', at)
+    if not at then return nil end
+    at = stop + 2
+    local id = whole(number, MAX_STOCK, 16)
+    local quantity
+    if signed then
+      local sign, digits = match(asked, '^([+-])(%d+)$')
+      quantity = sign and whole(digits, MAX_MOVE, 9)
+      if quantity and sign == '-' then quantity = quantity > 0 and -quantity or nil end
+      if now ~= '' then quantity = nil end
+    else
+      quantity = whole(asked, MAX_LINE, 7)
+      if quantity and quantity < 1 then quantity = nil end
+      if quantity and now ~= '' then quantity = whole(now, MAX_LINE, 7) end
+    end
+    if not id or id <= last or not quantity then return nil end
+    n, last = n + 1, id
+    length = length + 1 + #number + 1 + #asked + (now ~= '' and 1 + #now or 0)
+    sku[n], units[n] = number, quantity
+  end
+  if n == 0 or n > MAX_ORDER_LINES or length ~= #text then return nil end
+  cached = { sku = sku, units = units, n = n }
+  room(n)
+  cachedLines[key] = cached
+  return cached
+end
+
+local readers = {}
+local function taking(text)
+  local ttl, attempt, lines, known = match(text, '^.(%d*)|(%d+)|([^|]+)|?(k?)$')
+  if not ttl or #text ~= 3 + #ttl + #attempt + #lines + (known == 'k' and 2 or 0) then return nil end
+  local op = { attempt = whole(attempt, MAX_ATTEMPT, 9), attemptText = attempt, known = known == 'k', text = lines, lines = readLines(lines) }
+  if not op.attempt or op.attempt < 1 or not op.lines or find(lines, ':', 1, true) then return nil end
+  return op, ttl
+end
+function readers.R(text)
+  local op, ttl = taking(text)
+  if not op then return nil end
+  op.ttl = whole(ttl, MAX_TTL, 8)
+  return op.ttl and op.ttl >= MIN_TTL and op or nil
+end
+function readers.S(text)
+  local op, ttl = taking(text)
+  return op and ttl == '' and op or nil
+end
+local function moving(text)
+  local attempt = whole(sub(text, 2), MAX_ATTEMPT, 9)
+  return attempt and attempt > 0 and { attempt = attempt } or nil
+end
+readers.C, readers.X, readers.E = moving, moving, moving
+function readers.L(text)
+  local op = moving(text)
+  return op and op.attempt < MAX_ATTEMPT and op or nil -- it becomes the next attempt
+end
+function readers.M(text)
+  local deadline, document, reason, lines = match(text, '^M(%d+)|([%w._-]+)|([%w._-]+)|([^|]+)$')
+  local op = { deadline = whole(deadline, MAX_STOCK, 16), text = lines, lines = lines and readLines(lines, true) }
+  if not op.deadline or not op.lines or op.lines.n > MAX_LINES or #document > 32 or #reason > 32 then return nil end
+  return op
+end
+-- Well-formed UTF-8 by lead byte. A name that Postgres cannot store must not get into the log.
+local UTF8 = {
+  '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
+}
+-- isName accepts the one escaped writing of 1 to 64 bytes of UTF-8 without a NUL.
+local function isName(name)
+  local text = gsub(name, '%%([0-9A-F][0-9A-F])', function(hex)
+    local byte = string.char(tonumber(hex, 16))
+    return find(byte, '[%w._%z-]') and '%' or byte -- what needs no escape has none
+  end)
+  -- An escaped percent sign is now like a loose one: count them.
+  local loose, escaped = #gsub(text, '[^%%]', ''), select(2, gsub(name, '%%25', ''))
+  if #text > 64 or loose ~= escaped then return false end
+  for i = 1, #UTF8 do text = gsub(text, UTF8[i], 'x') end
+  return not find(text, '[\128-\255]')
+end
+function readers.N(text)
+  local deadline, number, opening, name = match(text, '^N(%d+)|(%d+)=(%d+)|([%w._%%-]+)$')
+  local op = { deadline = whole(deadline, MAX_STOCK, 16), opening = whole(opening, MAX_MOVE, 9) }
+  local id = whole(number, MAX_STOCK, 16)
+  if not op.deadline or not op.opening or not id or id < 1 or #name > 192 or not isName(name) then return nil end
+  op.text = number .. '=+' .. opening
+  op.lines = readLines(op.text, true)
+  return op
+end
+function readers.T(text)
+  local number, opens, flags, limit = match(text, '^T(%d+)|(%d+)|(f?c?)|(%d+)$')
+  local id = whole(number, MAX_STOCK, 16)
+  -- A buyer limit needs the count of what buyers hold; this version has none, so it refuses to promise one.
+  if not id or id < 1 or not whole(opens, MAX_STOCK, 16) or limit ~= '0' then return nil end
+  local tail = (opens ~= '0' or flags ~= '') and '|' .. opens .. '|' .. flags .. '|0' or ''
+  return { tail = tail, lines = { sku = { number }, units = { 0 }, n = 1 } }
+end
+
+local function readBody(text)
+  local cached = cachedBodies[text]
+  if cached then return cached end
+  local reader = readers[sub(text, 1, 1)]
+  local op = reader and reader(text)
+  if not op then return nil end
+  op.kind, op.body = sub(text, 1, 1), text
+  room(1)
+  cachedBodies[text] = op
+  return op
+end
+
+-- readItems reads "<id>[,<buyer>] …" of one group behind the n operations that stand already.
+local op, id, buyer = {}, {}, {}
+local function readItems(items, parsed, n)
+  local left = #items
+  if not find(items, ',', 1, true) and not find(items, '~', 1, true) then
+    -- Order ids only, the hot case: what a foreign byte would skip is missing from the sum of the lengths.
+    local gap = ' '
+    for name, space in gmatch(items, '([%w._:-]+)( ?)') do
+      n = n + 1
+      if n > MAX_OPS or #name > 64 then return nil end
+      op[n], id[n], buyer[n] = parsed, name, ''
+      left, gap = left - #name - #space, space
+    end
+    return left == 0 and gap == '' and n or nil
+  end
+  for item, space in gmatch(items, '([^ ]+)( ?)') do
+    local who, comma = '', find(item, ',', 1, true)
+    left = left - #item - #space
+    if (space == '') ~= (left == 0) then return nil end
+    if comma then
+      item, who = sub(item, 1, comma - 1), sub(item, comma + 1)
+      if who == '' or #who > 64 or find(who, '[^%w._:@+-]') or not parsed.attemptText then return nil end
+    end
+    local name = match(item, '^~?~?([%w._:-]+)$')
+    n = n + 1
+    if not name or #name > 64 or n > MAX_OPS then return nil end
+    op[n], id[n], buyer[n] = parsed, item, who
+  end
+  return left == 0 and n or nil
+end
+
+-- readCall parses the operations into op, id, buyer and answers their number, and the operation itself when
+-- all of them are the same one-line reserve or sale without a buyer; nil means something is out of bounds.
+local function readCall(text)
+  local n, length, previous, groups = 0, -1, nil, 0
+  local at, stop, body, items = 1
+  while at <= #text do
+    at, stop, body, items = find(text, '^([^ ;]+) ([^;]+)', at)
+    if not at then return nil end
+    at = stop + 2
+    local parsed = readBody(body)
+    length = length + 2 + #body + #items
+    if not parsed or parsed == previous then return nil end
+    n = readItems(items, parsed, n)
+    if not n then return nil end
+    previous, groups = parsed, groups + 1
+  end
+  if n == 0 or length ~= #text then return nil end
+  local alike = groups == 1 and previous.attemptText and previous.lines.n == 1
+  if alike then
+    for i = 1, n do
+      if buyer[i] ~= '' then alike = false break end
+    end
+  end
+  return n, alike and previous or nil
+end
+
