@@ -1,0 +1,186 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stockpipe/stockpipe/migrations"
+)
+
+// The channels of NOTIFY. A notice is a hint only: whoever listens also polls.
+const (
+	channelApplied = "stockpipe_applied" // "<shard> <epoch> <applied>", after each batch
+	channelShard   = "stockpipe_shard"   // "<shard>", after each change of a shard's state or epoch
+	channelDoubt   = "stockpipe_doubt"   // "<shard> <class>", from whoever saw a shard refuse
+)
+
+// Bounds of every session. A stopped process must not stop the shop: one that went silent inside a
+// transaction is ended by Postgres, and nobody waits for a row lock without an end.
+const (
+	idleInTransaction = 5 * time.Second
+	lockTimeout       = 6 * time.Second
+	connectTimeout    = 5 * time.Second
+)
+
+const (
+	defaultMaxConns  = 8
+	defaultRetention = 24 * time.Hour
+)
+
+// Config says which ledger, and who asks.
+type Config struct {
+	URL       string        // postgres://…; it may hold a password and is never shown
+	Name      string        // application_name, what an operator sees in pg_stat_activity
+	MaxConns  int32         // connections at most; 0 = 8
+	Retention time.Duration // how long ended and confirmed orders stay known to Redis; 0 = 24 h
+}
+
+// A Ledger is a pool of connections to the primary. Safe for concurrent use.
+type Ledger struct {
+	pool      *pgxpool.Pool
+	id        string
+	retention time.Duration
+}
+
+// Open connects and refuses a Postgres that would break a promise: one that cannot be reached
+// (*UnreachableError), a standby or asynchronous commits (*SettingError), an unmigrated database
+// (*migrations.BehindError). Each error says what to do. Close the Ledger when done.
+func Open(ctx context.Context, config Config) (*Ledger, error) {
+	settings, err := pgxpool.ParseConfig(config.URL)
+	if err != nil {
+		// The parser's own error may repeat the URL, and with it the password.
+		return nil, &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: "write it as postgres://user@host:port/database"}
+	}
+	settings.MaxConns = config.MaxConns
+	if settings.MaxConns <= 0 {
+		settings.MaxConns = defaultMaxConns
+	}
+	settings.ConnConfig.ConnectTimeout = connectTimeout
+	for name, value := range map[string]string{
+		"application_name":                    config.Name,
+		"timezone":                            "UTC",
+		"idle_in_transaction_session_timeout": fmt.Sprint(idleInTransaction.Milliseconds()),
+		"lock_timeout":                        fmt.Sprint(lockTimeout.Milliseconds()),
+		// A plan made for nobody's values compares whole tables while statistics are missing.
+		"plan_cache_mode": "force_custom_plan",
+	} {
+		settings.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the Postgres connections: %w", err)
+	}
+	l := &Ledger{pool: pool, retention: config.Retention}
+	if l.retention <= 0 {
+		l.retention = defaultRetention
+	}
+	if err := l.check(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Ledger) check(ctx context.Context) error {
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		at := l.pool.Config().ConnConfig
+		return &UnreachableError{Address: fmt.Sprintf("%s:%d", at.Host, at.Port), Err: plainConnectError(err)}
+	}
+	defer conn.Release()
+	var standby bool
+	var commit string
+	err = conn.QueryRow(ctx, `select pg_is_in_recovery(), current_setting('synchronous_commit')`).Scan(&standby, &commit)
+	if err != nil {
+		return fmt.Errorf("read the settings of Postgres: %w", err)
+	}
+	if standby {
+		return &SettingError{Setting: "pg_is_in_recovery()", Value: "true", Remedy: "connect to the primary, not to a standby"}
+	}
+	if commit == "off" {
+		return &SettingError{Setting: "synchronous_commit", Value: commit, Remedy: "set it to on, for the server or for this database and role: with off, a crash takes back what was answered as persisted"}
+	}
+	if err := migrations.Check(ctx, conn); err != nil {
+		return err
+	}
+	if err := conn.QueryRow(ctx, `select id from ledger`).Scan(&l.id); err != nil {
+		return fmt.Errorf("read the ledger's id: %w", err)
+	}
+	return nil
+}
+
+// plainConnectError leaves out the wrapper that repeats user and database.
+func plainConnectError(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		if inner := connect.Unwrap(); inner != nil {
+			return inner
+		}
+	}
+	return err
+}
+
+// ID is the random id of this ledger, a part of the token that Redis compares.
+func (l *Ledger) ID() string { return l.id }
+
+// Retention is how long ended and confirmed orders stay known to Redis.
+func (l *Ledger) Retention() time.Duration { return l.retention }
+
+// Close ends every connection. It waits for those in use.
+func (l *Ledger) Close() { l.pool.Close() }
+
+// A SettingError is a start-up check that failed: it names the setting, its present value and the remedy.
+type SettingError struct {
+	Setting string
+	Value   string
+	Remedy  string
+}
+
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("Postgres: %s is %s: %s", e.Setting, e.Value, e.Remedy)
+}
+
+// An UnreachableError means that no connection could be made.
+type UnreachableError struct {
+	Address string // host:port, nothing else of the URL
+	Err     error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("Postgres at %s does not answer: %v: start it, or correct the URL", e.Address, e.Err)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// inTx runs work in one transaction and commits it. The commit has no deadline: with a synchronous standby a
+// cancelled wait makes it visible before it is safe. An error of the commit is wrapped in errCommit: its
+// outcome is unknown.
+func (l *Ledger) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
+	tx, err := l.pool.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := work(tx); err != nil {
+		return errors.Join(err, ignoreClosed(tx.Rollback(context.WithoutCancel(ctx))))
+	}
+	if err := tx.Commit(context.WithoutCancel(ctx)); err != nil {
+		return commitError(err)
+	}
+	return nil
+}
+
+// errCommit marks an error after which a transaction may be committed or not.
+var errCommit = errors.New("the outcome of the commit is unknown")
+
+func ignoreClosed(err error) error {
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) {
+		return nil
+	}
+	return fmt.Errorf("roll back: %w", err)
+}

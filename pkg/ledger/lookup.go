@@ -1,0 +1,69 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// Found is the newest attempt of an order in one shard, as it is persisted.
+type Found struct {
+	Reservation stock.Reservation // Attempt is the attempt as asked
+	Key         int64             // of its row; above the attempt once a record was dropped after retention
+	Due         time.Time         // by Postgres' clock; zero when never
+	Moved       time.Time         // when its last transition was persisted
+}
+
+// Lookup finds the newest attempt of an order in every shard that has one, by shard, with its lines. An order
+// that no shard has is an empty answer and no error. It reads the primary: a new attempt is built on it.
+func (l *Ledger) Lookup(ctx context.Context, order string) ([]Found, error) {
+	if stock.CheckOrderID("order_id", order) != nil {
+		return nil, nil // no such id was ever stored
+	}
+	rows, err := l.pool.Query(ctx, lookup, order)
+	if err != nil {
+		return nil, fmt.Errorf("look up order %s: %w", order, err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Found, error) { return scanFound(row, order) })
+	if err != nil {
+		return nil, fmt.Errorf("look up order %s: %w", order, err)
+	}
+	return found, nil
+}
+
+// lookup goes shard by shard, for the key begins with the shard: asked for the order alone, Postgres would
+// read the whole index.
+const lookup = `
+	select s.number, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
+	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
+	from shard s
+	cross join lateral (
+		select attempt, asked, state, buyer, expires_ms, due, epoch, seq, idx, moved from reservation
+		where shard = s.number and order_id = $1 order by attempt desc limit 1) r
+	cross join lateral (
+		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
+		from reservation_line where shard = s.number and order_id = $1 and attempt = r.attempt) n
+	order by s.number`
+
+func scanFound(row pgx.CollectableRow, order string) (Found, error) {
+	f := Found{Reservation: stock.Reservation{ID: order}}
+	r := &f.Reservation
+	var due *time.Time
+	var skus, asked, now []int64
+	err := row.Scan(&r.Receipt.Shard, &f.Key, &r.Attempt, &r.State, &r.Buyer, &r.ExpiresMillis, &due,
+		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &f.Moved, &skus, &asked, &now)
+	if err != nil {
+		return f, err
+	}
+	if due != nil {
+		f.Due = *due
+	}
+	for i := range skus {
+		r.Lines = append(r.Lines, stock.Line{SKU: skus[i], Asked: asked[i], Now: now[i]})
+	}
+	return f, nil
+}

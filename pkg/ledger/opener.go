@@ -1,0 +1,166 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
+)
+
+var _ takeover.Ledger = (*Opener)(nil)
+
+// An Opener is the ledger as a takeover sees it.
+type Opener struct {
+	ledger *Ledger
+}
+
+// NewOpener binds a ledger.
+func NewOpener(l *Ledger) *Opener { return &Opener{ledger: l} }
+
+// ID is the ledger's own id.
+func (o *Opener) ID() string { return o.ledger.id }
+
+// Shard reads one row and Postgres' clock.
+func (o *Opener) Shard(ctx context.Context, number int) (takeover.Shard, error) {
+	s, err := o.ledger.Shard(ctx, number)
+	if err != nil {
+		return takeover.Shard{}, err
+	}
+	out := s.forTakeover()
+	// Asked after the row, so that an age is never told too small because of a slow answer.
+	if err := o.ledger.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&out.Now); err != nil {
+		return out, fmt.Errorf("read the clock of Postgres: %w", err)
+	}
+	return out, nil
+}
+
+func (s Shard) forTakeover() takeover.Shard {
+	return takeover.Shard{
+		Number: s.Number, Writer: s.Writer, Epoch: s.Epoch, Applied: s.Applied, Claim: s.Claim, State: s.State,
+		Reason: s.Reason, Library: s.Library, Changed: s.Changed, Opened: s.Opened,
+	}
+}
+
+// Claim is step 0.
+func (o *Opener) Claim(ctx context.Context, shard int, redisEpoch int64, operator bool) (takeover.Seal, error) {
+	c, err := o.ledger.Claim(ctx, shard, redisEpoch, operator)
+	if err != nil {
+		return takeover.Seal{}, forTakeover(err)
+	}
+	return takeover.Seal{Shard: shard, Ledger: o.ledger.id, Epoch: c.Epoch, Nonce: c.Nonce, Operator: operator}, nil
+}
+
+func claimOf(s takeover.Seal) Claim { return Claim{Shard: s.Shard, Epoch: s.Epoch, Nonce: s.Nonce} }
+
+// forTakeover gives the ledger's refusals the names that a takeover knows.
+func forTakeover(err error) error {
+	var halted *HaltedError
+	switch {
+	case errors.Is(err, ErrStaleClaim):
+		return fmt.Errorf("%w (%w)", takeover.ErrSuperseded, err)
+	case errors.As(err, &halted):
+		return fmt.Errorf("%w (%w)", takeover.ErrHalted, err)
+	}
+	return err
+}
+
+// Drain is step 3 for one batch of the log.
+func (o *Opener) Drain(ctx context.Context, s takeover.Seal, batch []event.Raw) (takeover.Drained, error) {
+	var out takeover.Drained
+	for resumed := false; ; {
+		did, err := o.ledger.Apply(ctx, s.Shard, batch)
+		out.Entries += did.Entries
+		out.Position = did.Position
+		var gap *GapError
+		var ahead *AheadError
+		var halted *HaltedError
+		switch {
+		case err == nil:
+			return out, nil
+		case errors.As(err, &gap):
+			return out, nil
+		case errors.As(err, &halted) && halted.Claim.Epoch == 0 && s.Operator && !resumed:
+			// A retry: what halted the shard is tried again, and halts it again if nothing has changed.
+			resumed = true
+			if err := o.ledger.Resume(ctx, claimOf(s)); err != nil {
+				return out, forTakeover(err)
+			}
+		case errors.As(err, &ahead):
+			at, followed, err := o.follow(ctx, s, batch, ahead)
+			if err != nil || !followed {
+				out.Position = at
+				return out, forTakeover(err)
+			}
+			out.Followed++
+		default:
+			return out, forTakeover(err)
+		}
+	}
+}
+
+// follow goes into the epoch that the entry after the ledger's position opens, if it names that position.
+func (o *Opener) follow(ctx context.Context, s takeover.Seal, batch []event.Raw, ahead *AheadError) (at stock.Position, followed bool, err error) {
+	row, err := o.ledger.Shard(ctx, s.Shard)
+	if err != nil {
+		return at, false, err
+	}
+	at = row.Position()
+	for _, raw := range batch {
+		if raw.ID != ahead.Next {
+			continue
+		}
+		entry, err := raw.Parse()
+		if err != nil || len(entry.Ops) != 1 || entry.Ops[0].Kind != stock.Opened || entry.Seq != 1 ||
+			entry.Ops[0].Continues != at || entry.Epoch >= s.Epoch {
+			return at, false, nil // it continues something else: it is given up, or an operator looks at it
+		}
+		err = o.ledger.FollowOpened(ctx, claimOf(s), raw)
+		return at, err == nil, err
+	}
+	return at, false, nil
+}
+
+// CloseEpoch is step 4. The orphans are recorded after it: only then is it certain which they are, and their
+// receipts are answered from the epoch's end alone.
+func (o *Opener) CloseEpoch(ctx context.Context, s takeover.Seal, beyond []event.Raw) (takeover.Closed, error) {
+	at, err := o.ledger.CloseEpoch(ctx, claimOf(s))
+	if err != nil {
+		return takeover.Closed{}, forTakeover(err)
+	}
+	closed := takeover.Closed{Continues: at}
+	if len(beyond) == 0 {
+		return closed, nil
+	}
+	closed.Orphans, err = o.ledger.RecordOrphans(ctx, s.Shard, beyond)
+	return closed, err
+}
+
+// Snapshot is what Redis has to contain.
+func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (out takeover.Snapshot, err error) {
+	snapshot, err := o.ledger.Snapshot(ctx, claimOf(s))
+	if err != nil {
+		return out, forTakeover(err)
+	}
+	defer func() { err = errors.Join(err, snapshot.Close()) }()
+	out = takeover.Snapshot{Stock: map[int64]event.Field{}, Orders: map[string]string{}}
+	err = snapshot.Stock(ctx, func(page map[int64]event.Field) error {
+		maps.Copy(out.Stock, page)
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	return out, snapshot.Records(ctx, func(page map[string]string) error {
+		maps.Copy(out.Orders, page)
+		return nil
+	})
+}
+
+// SayOpen is step 8.
+func (o *Opener) SayOpen(ctx context.Context, s takeover.Seal) error {
+	return forTakeover(o.ledger.SayOpen(ctx, claimOf(s)))
+}

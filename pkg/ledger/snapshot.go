@@ -1,0 +1,209 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// pageSize is how many rows a page of a snapshot has, at most.
+const pageSize = 1000
+
+// readerPatience is how long Postgres lets a reading transaction idle, in milliseconds: its owner talks to
+// Redis between two questions. It holds no lock that anybody waits for.
+const readerPatience = 60_000
+
+// beginReading starts a REPEATABLE READ read-only transaction: all its questions see one moment.
+func (l *Ledger) beginReading(ctx context.Context) (*pgxpool.Tx, error) {
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return nil, fmt.Errorf("begin a reading transaction: %w", err)
+	}
+	owned := tx.(*pgxpool.Tx)
+	if _, err := tx.Exec(ctx, fmt.Sprintf(`set local idle_in_transaction_session_timeout = %d`, readerPatience)); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the patience of a reading transaction: %w", err), endReading(ctx, owned))
+	}
+	return owned, nil
+}
+
+func endReading(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	return ignoreClosed(tx.Rollback(ctx))
+}
+
+// A Snapshot is what takeover must put into Redis (step 5), all of one moment at which the shard stands at the
+// beginning of the claimed epoch. Not safe for concurrent use; Close it.
+type Snapshot struct {
+	tx        *pgxpool.Tx
+	shard     int
+	retention int64 // milliseconds
+}
+
+// Snapshot begins one. ErrStaleClaim unless the claim is the newest and the shard is rebuilding in its epoch
+// with nothing applied.
+func (l *Ledger) Snapshot(ctx context.Context, c Claim) (*Snapshot, error) {
+	tx, err := l.beginReading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var there int
+	err = tx.QueryRow(ctx, `select count(*) from shard where number = $1 and claim = $2 and claim_nonce = $3
+    and epoch = $2 and applied = 0 and state = 'rebuilding'`, c.Shard, c.Epoch, c.Nonce).Scan(&there)
+	if err == nil && there == 0 {
+		err = ErrStaleClaim
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin a snapshot of shard %d: %w", c.Shard, err), endReading(ctx, tx))
+	}
+	return &Snapshot{tx: tx, shard: c.Shard, retention: l.retention.Milliseconds()}, nil
+}
+
+// Close ends the snapshot's transaction.
+func (s *Snapshot) Close() error { return endReading(context.Background(), s.tx) }
+
+const selectFields = `select sku, available, held, committed, opens_ms, frozen, closed, buyer_limit from stock where shard = $1`
+
+func eachField(ctx context.Context, db querier, shard int, each func(sku int64, f event.Field) error) error {
+	rows, err := db.Query(ctx, selectFields, shard)
+	if err != nil {
+		return err
+	}
+	var sku int64
+	var f event.Field
+	_, err = pgx.ForEachRow(rows, []any{&sku, &f.Available, &f.Held, &f.Committed, &f.OpensMillis, &f.Frozen, &f.Closed, &f.Limit}, func() error {
+		return each(sku, f)
+	})
+	return err
+}
+
+// Stock gives the fields of all SKUs, in pages of at most 1,000. An error of page ends it and comes back.
+func (s *Snapshot) Stock(ctx context.Context, page func(map[int64]event.Field) error) error {
+	fields := map[int64]event.Field{}
+	err := eachField(ctx, s.tx, s.shard, func(sku int64, f event.Field) error {
+		fields[sku] = f
+		if len(fields) < pageSize {
+			return nil
+		}
+		full := fields
+		fields = map[int64]event.Field{}
+		return page(full)
+	})
+	if err == nil && len(fields) > 0 {
+		err = page(fields)
+	}
+	if err != nil {
+		return fmt.Errorf("read the stock of shard %d: %w", s.shard, err)
+	}
+	return nil
+}
+
+// insideRetention picks what Redis still knows: what is held, and what moved within the retention ($2, in
+// milliseconds); of each order its newest attempt only.
+const insideRetention = `r.shard = $1 and (r.state = 'held' or r.moved > now() - $2 * interval '1 ms')
+    and not exists (select 1 from reservation n where n.shard = $1 and n.order_id = r.order_id and n.attempt > r.attempt)`
+
+const selectKnown = `select r.order_id, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.epoch, r.seq, r.idx, true, l.sku, l.asked, l.now
+from reservation r join reservation_line l on l.shard = r.shard and l.order_id = r.order_id and l.attempt = r.attempt
+where ` + insideRetention + `
+order by r.order_id, l.sku`
+
+// selectSettled are the documents whose records Redis keeps. Never those still written: their record must be
+// absent, or the movement that is on its way would be taken for a repeat. [model]
+const selectSettled = `select id, state, epoch, seq, idx, lines from stock_document
+where shard = $1 and state <> 'written' and settled > now() - $2 * interval '1 ms'`
+
+// Records gives the records of orders and documents inside the retention, by their id in Redis, in pages of at
+// most 1,000. An error of page ends it and comes back.
+func (s *Snapshot) Records(ctx context.Context, page func(map[string]string) error) error {
+	p := recordPages{page: page, next: map[string]string{}}
+	rows, err := s.tx.Query(ctx, selectKnown, s.shard, s.retention)
+	if err == nil {
+		err = eachOrder(rows, s.shard, func(r *stock.Reservation) error { return p.add(r.ID, event.FormatRecord(r)) })
+	}
+	if err == nil {
+		err = s.documents(ctx, &p)
+	}
+	if err == nil && len(p.next) > 0 {
+		err = page(p.next)
+	}
+	if err != nil {
+		return fmt.Errorf("read the records of shard %d: %w", s.shard, err)
+	}
+	return nil
+}
+
+type recordPages struct {
+	page func(map[string]string) error
+	next map[string]string
+}
+
+func (p *recordPages) add(id, text string) error {
+	p.next[id] = text
+	if len(p.next) < pageSize {
+		return nil
+	}
+	full := p.next
+	p.next = map[string]string{}
+	return p.page(full)
+}
+
+// eachOrder gathers rows of the form of selectNewest into orders. The order given to each is its own to keep.
+func eachOrder(rows pgx.Rows, shard int, each func(*stock.Reservation) error) error {
+	var r *stock.Reservation
+	err := eachOrderLine(rows, func(id string, _ int64, _ bool, row *stock.Reservation, line stock.Line) error {
+		if r == nil || r.ID != id {
+			if r != nil {
+				if err := each(r); err != nil {
+					return err
+				}
+			}
+			made := *row
+			made.Receipt.Shard = shard
+			r = &made
+		}
+		r.Lines = append(r.Lines, line)
+		return nil
+	})
+	if err != nil || r == nil {
+		return err
+	}
+	return each(r)
+}
+
+// A movedLine is a line of a document as stock_document keeps it.
+type movedLine struct {
+	SKU   int64 `json:"sku"`
+	Units int64 `json:"units"`
+}
+
+func (s *Snapshot) documents(ctx context.Context, p *recordPages) error {
+	rows, err := s.tx.Query(ctx, selectSettled, s.shard, s.retention)
+	if err != nil {
+		return err
+	}
+	var id, state string
+	var at stock.Receipt
+	var moved []movedLine
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, &at.Epoch, &at.Seq, &at.Index, &moved}, func() error {
+		r := stock.Reservation{ID: stock.DocumentID(id), State: stock.Done, Receipt: at}
+		if state == documentRefused {
+			r.State = stock.Refused
+		}
+		slices.SortFunc(moved, func(a, b movedLine) int { return cmp.Compare(a.SKU, b.SKU) })
+		for _, m := range moved {
+			r.Lines = append(r.Lines, stock.Line{SKU: m.SKU, Asked: m.Units, Now: m.Units})
+		}
+		moved = nil
+		return p.add(r.ID, event.FormatRecord(&r))
+	})
+	return err
+}

@@ -1,0 +1,103 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// A View is the ledger of one shard at one moment, for an audit: whatever it is asked, however much later, it
+// answers as of then. It idles at most 60 s between questions. Not safe for concurrent use; Close it.
+type View struct {
+	tx        *pgxpool.Tx
+	shard     Shard
+	retention int64 // milliseconds
+}
+
+// View begins one.
+func (l *Ledger) View(ctx context.Context, shard int) (*View, error) {
+	tx, err := l.beginReading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{tx: tx, retention: l.retention.Milliseconds()}
+	if v.shard, err = readShard(ctx, tx, shard); err != nil {
+		return nil, errors.Join(err, endReading(ctx, tx))
+	}
+	return v, nil
+}
+
+// Shard is the shard's row, its position above all.
+func (v *View) Shard() Shard { return v.shard }
+
+// Close ends the view's transaction.
+func (v *View) Close() error { return endReading(context.Background(), v.tx) }
+
+// Stock is what the ledger has of every SKU of the shard, in the form of Redis' fields.
+func (v *View) Stock(ctx context.Context) (map[int64]event.Field, error) {
+	fields := map[int64]event.Field{}
+	err := eachField(ctx, v.tx, v.shard.Number, func(sku int64, f event.Field) error {
+		fields[sku] = f
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the stock of shard %d: %w", v.shard.Number, err)
+	}
+	return fields, nil
+}
+
+// Orders are the newest attempts of the orders with these ids, numbered as asked. An id without one is absent.
+func (v *View) Orders(ctx context.Context, ids []string) (map[string]stock.Reservation, error) {
+	orders := make(map[string]stock.Reservation, len(ids))
+	rows, err := v.tx.Query(ctx, selectNewest, v.shard.Number, compacted(append([]string(nil), ids...)), v.retention)
+	if err == nil {
+		err = eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
+			orders[r.ID] = *r
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read orders of shard %d: %w", v.shard.Number, err)
+	}
+	return orders, nil
+}
+
+const selectPage = `select x.order_id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now
+from (select * from reservation r where ` + insideRetention + ` and r.order_id > $3 order by r.order_id limit $4) x
+    join reservation_line l on l.shard = $1 and l.order_id = x.order_id and l.attempt = x.attempt
+order by x.order_id, l.sku`
+
+// Page is the orders inside the retention that follow the id after, by id, at most limit: an audit that cannot
+// look at all of them at once goes round.
+func (v *View) Page(ctx context.Context, after string, limit int) ([]stock.Reservation, error) {
+	var orders []stock.Reservation
+	rows, err := v.tx.Query(ctx, selectPage, v.shard.Number, v.retention, after, limit)
+	if err == nil {
+		err = eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
+			orders = append(orders, *r)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read a page of orders of shard %d: %w", v.shard.Number, err)
+	}
+	return orders, nil
+}
+
+// Freeze stops a SKU and says why, in the ledger only; the freeze in Redis is an operation of its own. A doubt
+// that stands already is kept.
+func (l *Ledger) Freeze(ctx context.Context, sku int64, doubt string) error {
+	tag, err := l.pool.Exec(ctx, `update stock set frozen = true, doubt = case when doubt = '' then $2 else doubt end where sku = $1`, sku, printable(doubt))
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrUnknownSKU
+	}
+	if err != nil {
+		return fmt.Errorf("freeze SKU number %d: %w", sku, err)
+	}
+	return nil
+}
