@@ -34,21 +34,24 @@ type Raw struct {
 	After   string // field a: "<sku>=<available>|<held>|<committed>" joined by spaces
 }
 
-// RawOf takes the fields of a stream message. Missing or foreign fields come back as an *UnreadableError
-// (the message was not written by the library).
-func RawOf(id string, fields map[string]any) (Raw, error) {
+// foreignVersion marks a message that the library did not write: no reader knows it.
+const foreignVersion = "foreign"
+
+// RawOf takes a stream message as it stands. One that is not as the library writes it (a field missing, a
+// field too many) becomes a Raw that no reader can parse, with its content as evidence in ASCII: whoever reads
+// the log halts on it, and nobody drops it.
+func RawOf(id string, fields map[string]any) Raw {
 	r := Raw{ID: id}
 	for name, to := range map[string]*string{"v": &r.Version, "t": &r.At, "o": &r.Ops, "a": &r.After} {
 		text, ok := fields[name].(string)
-		if !ok {
-			return r, unreadable("entry "+id, fmt.Sprintf("no field %s in %v", name, fields))
+		if !ok || len(fields) != 4 {
+			const most = 4096 // bytes of evidence
+			content := fmt.Sprintf("%+q", fmt.Sprint(fields))
+			return Raw{ID: id, Version: foreignVersion, Ops: content[:min(len(content), most)]}
 		}
 		*to = text
 	}
-	if len(fields) != 4 {
-		return r, unreadable("entry "+id, fmt.Sprintf("foreign fields in %v", fields))
-	}
-	return r, nil
+	return r
 }
 
 // Parse reads a raw entry. The error is an *UnreadableError: never skip it.

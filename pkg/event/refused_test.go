@@ -114,7 +114,8 @@ func TestForeignEntriesAreUnreadable(t *testing.T) {
 		"no field":           {},
 	} {
 		var unreadable *event.UnreadableError
-		if raw, err := event.RawOf("5-2", fields); !errors.As(err, &unreadable) {
+		raw := event.RawOf("5-2", fields)
+		if _, err := raw.Parse(); !errors.As(err, &unreadable) || raw.ID != "5-2" || raw.Ops == "" {
 			t.Errorf("%s: %+v, %v", name, raw, err)
 		}
 	}

@@ -116,27 +116,7 @@ func (o *Opener) Buyers(ctx context.Context, cursor uint64, count int) (map[stri
 
 // Range is up to count entries of the log after a position.
 func (o *Opener) Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error) {
-	return o.shard.rawRange(ctx, after, count)
-}
-
-// rawRange reads the log without judging it: what is no entry comes back as one that cannot be parsed.
-func (s *Shard) rawRange(ctx context.Context, after stock.Position, count int) ([]event.Raw, error) {
-	messages, err := s.rdb.XRangeN(ctx, s.keys.Log, "("+after.String(), "+", int64(count)).Result()
-	if isWrongType(err) {
-		return nil, fmt.Errorf("%s: %w", s.keys.Log, takeover.ErrNotLog)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the log of shard %d after %s: %w", s.number, after, err)
-	}
-	raws := make([]event.Raw, 0, len(messages))
-	for _, m := range messages {
-		raw, err := event.RawOf(m.ID, m.Values)
-		if err != nil {
-			raw = event.Raw{ID: m.ID, Version: "foreign", Ops: fmt.Sprint(m.Values)}
-		}
-		raws = append(raws, raw)
-	}
-	return raws, nil
+	return o.shard.Range(ctx, after, count)
 }
 
 func isWrongType(err error) bool {

@@ -26,7 +26,7 @@ func NewSampler(s *Shard) *Sampler { return &Sampler{shard: s} }
 
 // Range is up to count entries of the log after a position.
 func (s *Sampler) Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error) {
-	return s.shard.rawRange(ctx, after, count)
+	return s.shard.Range(ctx, after, count)
 }
 
 // Sample reads everything that an audit compares in one MULTI: nothing comes in between.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // A Shard is the raw access to one shard's keys and functions: for takeovers, audits and tests. Safe for
@@ -199,20 +200,19 @@ func (s *Shard) Open(ctx context.Context, a *Attempt, continues stock.Position) 
 	return err
 }
 
-// Range reads log entries after a position (exclusive), oldest first, at most count. A message that the
-// library did not write comes back as an *event.UnreadableError together with what was read before it.
-func (s *Shard) Range(ctx context.Context, after stock.Position, count int64) ([]event.Raw, error) {
-	messages, err := s.rdb.XRangeN(ctx, s.keys.Log, "("+after.String(), "+", count).Result()
+// Range reads log entries after a position (exclusive), oldest first, at most count, without judging them. A
+// key that is no stream is takeover.ErrNotLog; no key is an empty log.
+func (s *Shard) Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error) {
+	messages, err := s.rdb.XRangeN(ctx, s.keys.Log, "("+after.String(), "+", int64(count)).Result()
+	if isWrongType(err) {
+		return nil, fmt.Errorf("%s: %w", s.keys.Log, takeover.ErrNotLog)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the log of shard %d after %s: %w", s.number, after, err)
 	}
-	raws := make([]event.Raw, 0, len(messages))
-	for _, m := range messages {
-		raw, err := event.RawOf(m.ID, m.Values)
-		if err != nil {
-			return raws, err
-		}
-		raws = append(raws, raw)
+	raws := make([]event.Raw, len(messages))
+	for i, m := range messages {
+		raws[i] = event.RawOf(m.ID, m.Values)
 	}
 	return raws, nil
 }

@@ -1,0 +1,64 @@
+package consumerapp
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/config"
+)
+
+// Name and Description head the help.
+const (
+	Name        = "stockpipe-consumer"
+	Description = "Persists the log of every shard to Postgres, in order. Several consumers share the shards; one that dies or stops is replaced within 5 s."
+)
+
+// Config is every setting of a consumer; the defaults work against the local stack.
+type Config struct {
+	Redis    config.Redis    `embed:"" prefix:"redis-"`
+	Postgres config.Postgres `embed:"" prefix:"postgres-"`
+	Ops      config.Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
+	Log      config.Log      `embed:"" prefix:"log-"`
+
+	ConsumerID string        `name:"consumer-id" placeholder:"NAME" help:"Name of this process among the consumers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
+	Block      time.Duration `name:"block" default:"1s" help:"How long one read of the log waits for something new, 10ms to 5s."`
+	Batch      int           `name:"batch" default:"1000" help:"Log entries of one batch at most, 1 to 10000."`
+}
+
+var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// Validate names the flag, its value and what would be accepted.
+func (c Config) Validate() error {
+	switch {
+	case c.ConsumerID != "" && !plainID.MatchString(c.ConsumerID):
+		return config.Bound("consumer-id", c.ConsumerID, "use 1 to 64 of A-Z a-z 0-9 . _ : -")
+	case c.Block < 10*time.Millisecond || c.Block > 5*time.Second:
+		return config.Bound("block", c.Block, "use 10ms to 5s")
+	case c.Batch < 1 || c.Batch > 10_000:
+		return config.Bound("batch", c.Batch, "use 1 to 10000")
+	}
+	return nil
+}
+
+// id is the name of this process: never one that an earlier process had, whose assignments and group name may
+// still be around.
+func (c Config) id() string {
+	if c.ConsumerID != "" {
+		return c.ConsumerID
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "host"
+	}
+	host = strings.Map(func(r rune) rune {
+		if plainID.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%.32s-%d-%.8s", host, os.Getpid(), strings.ToLower(rand.Text()))
+}

@@ -1,0 +1,81 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
+)
+
+// Redis is one shard of one Redis server, as an audit sees it. Nothing is written.
+type Redis interface {
+	// Sample reads in one MULTI: all of the state hash, the records of the given ids, a page of the records that
+	// Redis has (from the cursor on, about count of them), the ends of the log, and the process' status. A key
+	// of another type or a missing library is no error: the part is left empty, and the status tells.
+	Sample(ctx context.Context, ids []string, cursor uint64, count int) (Sample, error)
+	// Range is up to count entries of the log after a position, as in package takeover.
+	Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error)
+}
+
+// A Sample is what one MULTI read.
+type Sample struct {
+	Status  takeover.Status
+	State   map[string]string // every field of the state hash, those of the protocol included
+	Records map[string]string // of the ids that were asked for; an id without a record is absent
+	Page    map[string]string // Redis' own records, the sentinel included
+	Next    uint64            // cursor of the next page; 0 when this was the last one
+}
+
+// Ledger is the system of record as an audit sees it.
+type Ledger interface {
+	// ID is the ledger's own random id.
+	ID() string
+	// Shard reads one row on the primary, outside any snapshot.
+	Shard(ctx context.Context, number int) (takeover.Shard, error)
+	// View opens a read-only snapshot with a page of up to limit orders after an id (keyset order; "" begins).
+	// It holds a transaction: close it soon.
+	View(ctx context.Context, number int, after string, limit int) (View, error)
+}
+
+// A View is one snapshot of one shard. Not safe for concurrent use.
+type View interface {
+	Snapshot() Snapshot
+	// Orders are the newest attempts of orders, and settled documents under "~<id>", whatever their age, as of
+	// the snapshot. Unknown ids are absent.
+	Orders(ctx context.Context, ids []string) (map[string]Order, error)
+	// Invariants checks on the snapshot what must hold within Postgres alone and names what does not.
+	Invariants(ctx context.Context) ([]Broken, error)
+	Close() error
+}
+
+// A Snapshot is what the ledger says at one position.
+type Snapshot struct {
+	Shard takeover.Shard
+	Stock map[int64]event.Field
+	Doubt map[int64]string // SKUs that the ledger froze, and why
+	// Last is the entry at the ledger's position, put together from the event rows; its ID is empty when
+	// applied is 0.
+	Last event.Raw
+	// Orders is the page: orders that are held, and orders and documents ("~<id>") that ended inside the
+	// retention. Next is the id to continue after; "" when this was the last page.
+	Orders    map[string]Order
+	Next      string
+	Retention time.Duration
+}
+
+// An Order is an order's newest attempt, or a settled document.
+type Order struct {
+	stock.Reservation
+	Moved time.Time // Postgres' time of the last transition
+}
+
+// A Broken is an invariant that does not hold within Postgres.
+type Broken struct {
+	Class Class  // Invariant, Overdue or Document
+	Rule  string // its name
+	SKU   int64  // 0 when it is not about a SKU
+	Order string // empty when it is not about an order or document
+	Text  string // what was expected, and what is there
+}

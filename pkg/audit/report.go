@@ -1,0 +1,35 @@
+package audit
+
+import "github.com/stockpipe/stockpipe/pkg/stock"
+
+// A Cursor is where the rolling pages of orders go on. The zero value begins.
+type Cursor struct {
+	Ledger string // id after which the ledger's next page begins
+	Redis  uint64 // of the scan through Redis' records
+}
+
+// A Report is one audit.
+type Report struct {
+	Shard  int
+	Drifts []Drift // nothing = the equation held
+	More   int     // drifts beyond MaxDrifts, counted only
+
+	// Compared is false when the shard was not fit to be compared (not opened, halted and fenced, foreign, …):
+	// then Drifts says so, and the counts are 0.
+	Compared bool
+	SKUs     int // compared: quantities and settings
+	Orders   int // records compared, of both pages, each once
+	Aged     int // records left out because their retention is about to end
+	Entries  int // folded between the two positions
+	Restarts int // times that the ground moved and the audit began again
+
+	Ledger stock.Position // p: of the snapshot
+	Redis  stock.Position // q: of the sample
+
+	Cursor      Cursor // give it to the next audit
+	LedgerSwept bool   // the ledger's last page is through
+	RedisSwept  bool   // Redis' last page is through
+}
+
+// Clean reports whether a comparison was completed and nothing differs.
+func (r *Report) Clean() bool { return r.Compared && len(r.Drifts) == 0 }

@@ -1,0 +1,236 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
+)
+
+var ctx = context.Background()
+
+const epoch = 7
+
+// A world is a Redis and a ledger in memory, in agreement until a test changes one of them: the ledger is the
+// fold of the first entries of the log, Redis of all of them.
+type world struct {
+	log    []event.Raw // of epoch, from seq 1
+	redis  *event.Book
+	ledger *event.Book
+
+	row       takeover.Shard
+	status    takeover.Status
+	state     map[string]string
+	records   map[string]string
+	snap      Snapshot
+	late      map[string]Order // known to the ledger, outside its page
+	broken    []Broken
+	trimmed   int // entries missing at the head of the log
+	onView    func()
+	onSample  func()
+	onRange   func()
+	samples   int
+	openViews int
+}
+
+func reserve(id string, attempt int64, units ...int64) stock.Operation {
+	op := stock.Operation{Kind: stock.Reserve, ID: id, Attempt: attempt, TTL: 60_000, Buyer: "b"}
+	for i, u := range units {
+		if u > 0 {
+			op.Lines = append(op.Lines, stock.Line{SKU: int64(i + 1), Asked: u, Now: u})
+		}
+	}
+	return op
+}
+
+func move(kind stock.Kind, id string) stock.Operation {
+	return stock.Operation{Kind: kind, ID: id, Attempt: 1}
+}
+
+func sku(number, units int64) stock.Operation {
+	return stock.Operation{Kind: stock.NewSKU, ID: fmt.Sprintf("~~open:%d", number), Deadline: 1, SKU: "tea",
+		Lines: stock.Lines{{SKU: number, Asked: units, Now: units}}}
+}
+
+func receive(id string, number, units int64) stock.Operation {
+	return stock.Operation{Kind: stock.Movement, ID: id, Deadline: 1, Document: "receive", Reason: "goods",
+		Lines: stock.Lines{{SKU: number, Asked: units, Now: units}}}
+}
+
+// story is a log with every kind of operation in it.
+var story = [][]stock.Operation{
+	{{Kind: stock.Opened, ID: "~~open", Continues: stock.Position{Epoch: 3, Seq: 9}}},
+	{sku(1, 100), sku(2, 50)},
+	{reserve("a", 1, 2), reserve("b", 1, 3, 4), reserve("c", 1, 1)},
+	{move(stock.Confirm, "a"), move(stock.Release, "b")},
+	{receive("~d1", 2, 20), {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 2}}, Settings: stock.Settings{Closed: true}}},
+	// The ledger has what stands above when a world begins.
+	{reserve("e", 1, 5), {Kind: stock.Sale, ID: "s", Attempt: 1, Lines: stock.Lines{{SKU: 1, Asked: 1, Now: 1}}}},
+	{move(stock.Expire, "c"), move(stock.Confirm, "e")},
+	{move(stock.LateConfirm, "c"), reserve("b", 2, 1), receive("~d2", 1, 7)},
+	{{Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 2}}, Settings: stock.Settings{Frozen: true}}},
+}
+
+const applied = 5
+
+// clock is the Postgres time of every world's snapshot.
+var clock = time.Unix(1_700_000_000, 0)
+
+func newWorld() *world {
+	w := &world{redis: event.NewBook(0), ledger: event.NewBook(0), late: map[string]Order{}}
+	for i, ops := range story {
+		e := event.Entry{Position: stock.Position{Epoch: epoch, Seq: int64(i + 1)}, AtMillis: int64(1000 * (i + 1)), Ops: ops}
+		touched := map[int64]bool{}
+		if _, err := w.redis.Apply(&e, func(c event.Change) {
+			if c.After != nil {
+				for _, l := range c.After.Lines {
+					touched[l.SKU] = true
+				}
+			}
+		}); err != nil {
+			panic(err)
+		}
+		for _, number := range slices.Sorted(maps.Keys(touched)) {
+			e.After = append(e.After, event.After{SKU: number, Quantities: w.redis.Stock[number]})
+		}
+		w.log = append(w.log, e.Raw())
+	}
+	w.row = takeover.Shard{Writer: "redis", Epoch: epoch, Claim: epoch, State: takeover.StateOpen, Changed: clock, Now: clock}
+	w.status = takeover.Status{Loaded: true, Token: "ours.7", Ledger: "ours", Epoch: epoch, Seq: int64(len(w.log)),
+		Mode: takeover.ModeOpen, Fence: takeover.FenceSame, AtMillis: 100_000, First: "7-1", Last: w.log[len(w.log)-1].ID}
+	w.state = map[string]string{"e": "ours.7", "q": "9", "m": "open", "n": "nonce", "v": "1"}
+	for number, q := range w.redis.Stock {
+		w.state[strconv.FormatInt(number, 10)] = event.Field{Quantities: q, Settings: w.redis.Settings[number]}.String()
+	}
+	w.records = map[string]string{"~": "nonce"}
+	for id, r := range w.redis.Orders {
+		w.records[id] = event.FormatRecord(r)
+	}
+	w.persist(applied)
+	return w
+}
+
+// persist lets the ledger apply the log up to a seq.
+func (w *world) persist(to int64) {
+	for _, raw := range w.log[w.row.Applied:to] {
+		e, err := raw.Parse()
+		if err != nil {
+			panic(err)
+		}
+		if _, err := w.ledger.Apply(&e, nil); err != nil {
+			panic(err)
+		}
+	}
+	w.row.Applied = to
+	w.snap = Snapshot{Stock: map[int64]event.Field{}, Doubt: map[int64]string{}, Orders: map[string]Order{}, Retention: time.Hour}
+	if to > 0 {
+		w.snap.Last = w.log[to-1]
+	}
+	for number, q := range w.ledger.Stock {
+		w.snap.Stock[number] = event.Field{Quantities: q, Settings: w.ledger.Settings[number]}
+	}
+	for id, r := range w.ledger.Orders {
+		w.snap.Orders[id] = Order{Reservation: *r, Moved: clock.Add(-time.Minute)}
+	}
+}
+
+// renew puts everything back in agreement, as a finished takeover does.
+func (w *world) renew() {
+	open := w.openViews
+	*w = *newWorld()
+	w.openViews = open
+}
+
+func (w *world) ID() string { return "ours" }
+
+func (w *world) Shard(context.Context, int) (takeover.Shard, error) { return w.row, nil }
+
+func (w *world) View(_ context.Context, _ int, after string, limit int) (View, error) {
+	if w.onView != nil {
+		w.onView()
+	}
+	w.openViews++
+	s := w.snap
+	s.Shard = w.row
+	s.Orders = map[string]Order{}
+	for _, id := range slices.Sorted(maps.Keys(w.snap.Orders)) {
+		if id <= after {
+			continue
+		}
+		if len(s.Orders) == limit {
+			break
+		}
+		s.Orders[id], s.Next = w.snap.Orders[id], id
+	}
+	if len(s.Orders) < limit {
+		s.Next = ""
+	}
+	all := maps.Clone(w.snap.Orders)
+	maps.Copy(all, w.late)
+	return &worldView{w, s, all, w.broken}, nil
+}
+
+type worldView struct {
+	w      *world
+	s      Snapshot
+	all    map[string]Order
+	broken []Broken
+}
+
+func (v *worldView) Snapshot() Snapshot { return v.s }
+func (v *worldView) Orders(_ context.Context, ids []string) (map[string]Order, error) {
+	found := map[string]Order{}
+	for _, id := range ids {
+		if o, ok := v.all[id]; ok {
+			found[id] = o
+		}
+	}
+	return found, nil
+}
+func (v *worldView) Invariants(context.Context) ([]Broken, error) { return v.broken, nil }
+func (v *worldView) Close() error                                 { v.w.openViews--; return nil }
+
+func (w *world) Sample(_ context.Context, ids []string, cursor uint64, count int) (Sample, error) {
+	if w.onSample != nil {
+		w.onSample()
+	}
+	w.samples++
+	s := Sample{Status: w.status, State: maps.Clone(w.state), Records: map[string]string{}, Page: map[string]string{}}
+	for _, id := range ids {
+		if text, ok := w.records[id]; ok {
+			s.Records[id] = text
+		}
+	}
+	all := slices.Sorted(maps.Keys(w.records))
+	end := min(int(cursor)+count, len(all))
+	for _, id := range all[min(int(cursor), end):end] {
+		s.Page[id] = w.records[id]
+	}
+	if end < len(all) {
+		s.Next = uint64(end)
+	}
+	return s, nil
+}
+
+func (w *world) Range(_ context.Context, after stock.Position, count int) ([]event.Raw, error) {
+	if w.onRange != nil {
+		w.onRange()
+	}
+	var out []event.Raw
+	for _, raw := range w.log[w.trimmed:] {
+		at, err := stock.ParsePosition(raw.ID)
+		if err != nil {
+			panic(err)
+		}
+		if (at.Epoch > after.Epoch || at.Epoch == after.Epoch && at.Seq > after.Seq) && len(out) < count {
+			out = append(out, raw)
+		}
+	}
+	return out, nil
+}

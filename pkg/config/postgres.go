@@ -1,0 +1,26 @@
+package config
+
+// Postgres says where the ledger is. Embed it with `embed:"" prefix:"postgres-"`.
+type Postgres struct {
+	URL          URL    `name:"url" default:"postgres://127.0.0.1:5432/stockpipe?sslmode=disable" help:"Postgres. Put a password in the file below or in the environment, not on the command line."`
+	PasswordFile string `name:"password-file" placeholder:"FILE" help:"File that holds the password of Postgres."`
+	MaxConns     int32  `name:"max-conns" default:"8" help:"Connections of the pool at most, 2 to 200."`
+}
+
+// Validate names the flag, its value and what would be accepted.
+func (p Postgres) Validate() error {
+	if p.MaxConns < 2 || p.MaxConns > 200 {
+		return Bound("postgres-max-conns", p.MaxConns, "use 2 to 200")
+	}
+	_, err := p.Connection()
+	return err
+}
+
+// Connection is the URL with the password of the file: a secret, for the driver alone.
+func (p Postgres) Connection() (string, error) {
+	parsed, err := p.URL.check("postgres-url", "postgres", "postgresql")
+	if err != nil {
+		return "", err
+	}
+	return p.URL.withPassword(parsed, "postgres-password-file", p.PasswordFile)
+}

@@ -1,0 +1,137 @@
+package order
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// A Level is how far an acceptance got before it is answered.
+type Level string
+
+// Memory is Redis; Persisted is committed in Postgres.
+const (
+	Memory    Level = "memory"
+	Persisted Level = "persisted"
+)
+
+// A Line is units of a SKU by its text.
+type Line struct {
+	SKU      string
+	Quantity int64
+}
+
+// An Answer is how one attempt of an order stands.
+type Answer struct {
+	ID            string
+	Attempt       int64
+	State         stock.State
+	Buyer         string
+	Receipt       stock.Receipt // of its last transition
+	Level         Level         // that was reached
+	ExpiresMillis int64         // Redis time in milliseconds since 1970; 0 = never
+	Lines         []Line        // ordered by SKU number
+	Replayed      bool          // it stood before this call, which changed nothing
+}
+
+// names are the SKUs of a request, whose texts are known already, so that its answer costs no look-up.
+type names struct {
+	numbers []int64 // ordered
+	texts   []string
+}
+
+// text names one SKU.
+func (c *Clerk) text(ctx context.Context, number int64, known *names) (string, error) {
+	if known != nil {
+		if i, ok := slices.BinarySearch(known.numbers, number); ok {
+			return known.texts[i], nil
+		}
+	}
+	named, err := c.named(ctx, stock.Lines{{SKU: number}}, nil)
+	if err != nil {
+		return "", err
+	}
+	return named[0].SKU, nil
+}
+
+// answer turns a reservation into an Answer, with SKU texts from what is known or from the catalog.
+func (c *Clerk) answer(ctx context.Context, r *stock.Reservation, known *names) (Answer, error) {
+	lines, err := c.named(ctx, r.Lines, known)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{ID: r.ID, Attempt: r.Attempt, State: r.State, Buyer: r.Buyer, Receipt: r.Receipt, Level: Memory, Lines: lines}
+	if r.State == stock.Held || r.State == stock.Expired {
+		a.ExpiresMillis = r.ExpiresMillis
+	}
+	return a, nil
+}
+
+func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) ([]Line, error) {
+	out := make([]Line, len(lines))
+	if known != nil && len(known.numbers) == len(lines) && sameNumbers(known.numbers, lines) {
+		for i := range lines {
+			out[i] = Line{SKU: known.texts[i], Quantity: lines[i].Now}
+		}
+		return out, nil
+	}
+	numbers := make([]int64, len(lines))
+	for i := range lines {
+		numbers[i] = lines[i].SKU
+	}
+	texts, err := c.parts.Catalog.Names(ctx, numbers)
+	if err != nil {
+		return nil, c.ledgerAway(fmt.Errorf("name %d SKUs: %w", len(numbers), err))
+	}
+	for i := range lines {
+		out[i] = Line{SKU: texts[lines[i].SKU], Quantity: lines[i].Now}
+	}
+	return out, nil
+}
+
+func sameNumbers(numbers []int64, lines stock.Lines) bool {
+	for i := range lines {
+		if numbers[i] != lines[i].SKU {
+			return false
+		}
+	}
+	return true
+}
+
+// shorts names the lines of a refusal.
+func (c *Clerk) shorts(ctx context.Context, short []stock.Short, known *names) ([]ShortLine, error) {
+	lines := make(stock.Lines, len(short))
+	for i, s := range short {
+		lines[i] = stock.Line{SKU: s.SKU}
+	}
+	named, err := c.named(ctx, lines, known)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]ShortLine, len(short))
+	for i, s := range short {
+		out[i] = ShortLine{SKU: named[i].SKU, Asked: s.Asked, Available: s.Available}
+	}
+	return out, nil
+}
+
+// refusal is the error of an outcome that stands against every kind of operation.
+func (c *Clerk) refusal(ctx context.Context, shard int, out stock.Outcome, known *names) error {
+	switch out.Code {
+	case stock.MissingSKU, stock.FrozenSKU, stock.Inconsistent, stock.ClosedSKU, stock.UnopenedSKU:
+		text, err := c.text(ctx, out.SKU, known)
+		if err != nil {
+			return err
+		}
+		if out.Code == stock.MissingSKU || out.Code == stock.ClosedSKU {
+			c.parts.Catalog.Forget(text)
+		}
+		return &SKUError{SKU: text, Code: out.Code, RetryAfter: retryDoubt}
+	case stock.Again:
+		return &stock.ClosedError{Shard: shard, Reason: "busy", RetryAfter: retrySoon}
+	}
+	// A code that this flow does not expect here, for example from a newer library: nothing is known of it.
+	return fmt.Errorf("outcome %q of the desk: %w", out.Code, stock.ErrUnknown)
+}

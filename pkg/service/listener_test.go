@@ -1,0 +1,130 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOnlyLoopbackIsServed(t *testing.T) {
+	t.Parallel()
+	for address, remedy := range map[string]string{
+		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:81": "127.0.0.1:81", "10.0.0.1:82": "127.0.0.1:82",
+		"shop.example:83": "127.0.0.1:83", "8080": "host:port", "127.0.0.1:": "name the port",
+	} {
+		l, err := Listen("api", address, http.NotFoundHandler())
+		if err == nil {
+			l.Close()
+			t.Errorf("%s is served", address)
+			continue
+		}
+		if !strings.Contains(err.Error(), remedy) || !strings.Contains(err.Error(), "api") {
+			t.Errorf("%s: %v names no remedy", address, err)
+		}
+	}
+}
+
+func TestATakenPortIsAnErrorBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	first, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := Listen("ops", first.Addr(), http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRequestsInFlightAreFinishedOnStop(t *testing.T) {
+	t.Parallel()
+	inside, finish := make(chan struct{}), make(chan struct{})
+	l, err := Listen("api", "localhost:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(inside)
+		<-finish
+		_, _ = io.WriteString(w, "done")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, l.Part()) }()
+	body := make(chan string, 1)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	go func() { body <- get(client, l.URL()) }()
+	<-inside
+	cancel()
+	time.AfterFunc(20*time.Millisecond, func() { close(finish) })
+	if got := <-body; got != "done" {
+		t.Errorf("answer %q", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func get(client *http.Client, url string) string {
+	answer, err := client.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	return string(text)
+}
+
+func TestReadinessNamesWhatIsNotReady(t *testing.T) {
+	t.Parallel()
+	o := NewOps(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }))
+	l, err := Listen("ops", "127.0.0.1:0", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if got := get(client, l.URL()+"/healthz"); got != "{\"alive\":true}\n" {
+		t.Errorf("healthz %q", got)
+	}
+	if got := get(client, l.URL()+"/metrics"); got != "metrics" {
+		t.Errorf("metrics %q", got)
+	}
+	if got := get(client, l.URL()+"/readyz"); got != "{\"ready\":true}\n" {
+		t.Errorf("readyz %q", got)
+	}
+	o.Check("postgres", func(context.Context) error { return nil })
+	o.Check("redis", func(context.Context) error { return errors.New("no answer") })
+	o.Check("slow", func(ctx context.Context) error { <-ctx.Done(); return nil })
+	o.Check("mad", func(context.Context) error { panic("oh") })
+	answer, err := client.Get(l.URL() + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var got readiness
+	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || answer.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("status %d, %v", answer.StatusCode, err)
+	}
+	want := readiness{NotReady: map[string]string{"redis": "no answer", "slow": "context deadline exceeded", "mad": "the check panicked: oh"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

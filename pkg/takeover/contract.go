@@ -1,0 +1,137 @@
+package takeover
+
+import (
+	"context"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// Redis is one shard of one Redis server, as a takeover sees it.
+type Redis interface {
+	Process
+	Builder
+	Reader
+}
+
+// A Process is the Redis server itself. All three are harmless to repeat.
+type Process interface {
+	// Status asks the process. A missing library is not an error (see Status.Loaded).
+	Status(ctx context.Context) (Status, error)
+	// Check compares the server's settings with what the product needs: a master, nothing evicted, a limit of
+	// memory, an append-only file, a known version. The error names the setting, its value and the remedy.
+	Check(ctx context.Context) error
+	// Load puts the function library beside older ones, never in place of one: replacing closes every shard
+	// that was opened under it.
+	Load(ctx context.Context) error
+}
+
+// A Builder changes a shard that is closed. Every call is sent once: no retry in the driver or in a pool, for
+// a second copy that arrives late is exactly what the fence has to fend off. A *RefusedError means that nothing
+// was written; after any other error the outcome is unknown and the attempt is over.
+type Builder interface {
+	// Fence closes the shard under the seal's epoch and remembers the seal in the process. It is refused by a
+	// Redis that has this epoch or a later one, and, unless adopt is set, by one that another ledger wrote.
+	Fence(ctx context.Context, s Seal, adopt bool) error
+	// Put writes or deletes fields and answers the next seq. It is refused unless the process was fenced by
+	// this seal and seq is the one that the last call answered (0 after Fence).
+	Put(ctx context.Context, s Seal, seq int64, p Put) (int64, error)
+	// Open lets the shard sell: it appends the first entry of the epoch, which names the position continued.
+	Open(ctx context.Context, s Seal, seq int64, continues stock.Position) error
+}
+
+// Targets and verbs of a Put.
+const (
+	TargetState  = "state"
+	TargetOrders = "orders"
+	TargetBuyers = "buyers"
+	TargetLog    = "log"
+
+	VerbSet    = "set"    // Args: field, value, field, value, …
+	VerbDelete = "del"    // Args: field, field, …
+	VerbRename = "rename" // of the log, out of the way, as evidence; no Args
+)
+
+// A Put is one change of a closed shard.
+type Put struct {
+	Target string
+	Verb   string
+	Args   []string
+}
+
+// A Reader reads a shard's keys as they stand, whoever wrote them.
+type Reader interface {
+	// State is every field of the state hash, those of the protocol (e q m n v) included.
+	State(ctx context.Context) (map[string]string, error)
+	// Orders is a page of the records, the sentinel "~" included. It begins with cursor 0 and ends when next is
+	// 0; what is there during the whole scan is returned at least once, about count at a time.
+	Orders(ctx context.Context, cursor uint64, count int) (records map[string]string, next uint64, err error)
+	// Buyers is a page of the buyers hash, in the same manner.
+	Buyers(ctx context.Context, cursor uint64, count int) (units map[string]string, next uint64, err error)
+	// Range is up to count entries of the log after a position, in order and across epochs. No log is no
+	// entries; a key of another type is ErrNotLog. A message with foreign fields comes back with what it has,
+	// so that whoever parses it refuses it instead of nobody seeing it.
+	Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error)
+}
+
+// Ledger is the system of record as a takeover sees it. The conditional steps answer ErrSuperseded when the
+// attempt is no longer the newest and ErrHalted when an automatic attempt meets a halted shard; after any other
+// error the outcome is unknown and the attempt is over.
+type Ledger interface {
+	// ID is the ledger's own random id.
+	ID() string
+	// Shard reads one row on the primary.
+	Shard(ctx context.Context, number int) (Shard, error)
+	Claimer
+	Closer
+	Source
+}
+
+// A Claimer says whose turn it is. Both are synchronous commits, sent once.
+type Claimer interface {
+	// Claim gives out an epoch above everything that the ledger or this Redis ever had, and a random nonce.
+	// Only an operator's claim is given while the shard is halted (else ErrHalted, in the same statement).
+	Claim(ctx context.Context, shard int, redisEpoch int64, operator bool) (Seal, error)
+	// SayOpen makes the ledger say open: only while the claim is this one and the shard's epoch is the seal's.
+	SayOpen(ctx context.Context, s Seal) error
+}
+
+// A Closer ends the epoch before.
+type Closer interface {
+	// Drain applies entries that continue the ledger's position, as a consumer would, and follows an entry of
+	// kind O that names exactly that position, if the claim is this one. It drops what is applied already and
+	// stops at a gap without an error. Poison halts the shard and answers ErrHalted. Harmless to repeat.
+	Drain(ctx context.Context, s Seal, batch []event.Raw) (Drained, error)
+	// CloseEpoch writes in one transaction where the epoch ended, takes the shard to (seal's epoch, 0) and
+	// records as orphans what of beyond lies past that end. It requires the claim to be this one and the
+	// shard's epoch to be lower. A synchronous commit, sent once.
+	CloseEpoch(ctx context.Context, s Seal, beyond []event.Raw) (Closed, error)
+}
+
+// A Source is what Redis is rebuilt from.
+type Source interface {
+	// Snapshot reads one snapshot in which the shard is (seal's epoch, 0), else ErrSuperseded.
+	Snapshot(ctx context.Context, s Seal) (Snapshot, error)
+}
+
+// Drained is what one call of Drain did.
+type Drained struct {
+	Position stock.Position // the ledger's afterwards
+	Entries  int            // applied by this call
+	Followed int            // of them, entries of kind O that led into another epoch
+}
+
+// Closed is what step 4 wrote.
+type Closed struct {
+	Continues stock.Position // where the epoch before ended
+	Orphans   int            // entries recorded as lost
+}
+
+// A Snapshot is what Redis has to contain.
+type Snapshot struct {
+	Stock map[int64]event.Field
+	// Orders are records in the form of event.FormatRecord: the newest attempt of every order that is held or
+	// moved inside the retention, under the attempt that the client asked with [model]; and, under "~<id>",
+	// documents that were applied or refused inside the retention, never those that are still pending. [model]
+	Orders map[string]string
+}

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/stockpipe/stockpipe/pkg/api"
+)
+
+// A route is one method on one path, and what the description says of it.
+type route struct {
+	method string
+	path   string // a segment in braces is the one argument
+	name   string // operationId, and the label of its metrics
+	handle func(s *Server, w http.ResponseWriter, r *http.Request, arg string) int
+
+	summary string
+	detail  string
+	request any // zero value of the body's type; nil: no body
+	answer  any
+	status  []int    // of success, with answer as the body
+	codes   []string // of problems, besides those that every route has
+}
+
+const (
+	reservePath = "/v1/reservations"
+	batchPath   = "/v1/reservations:batch"
+)
+
+var routes []route
+
+func init() { // not a literal: a handler that reads the table would be an initialisation cycle
+	routes = []route{
+		{"POST", reservePath, "reserve", (*Server).reserve,
+			"Reserve units", "Takes all lines or none. 201: taken now; 200: it stood before (look at state); 202: accepted, and the level asked for was not reached within 2 s: ask later with the receipt. A sale from memory is 202, too.",
+			api.ReserveRequest{}, api.Reservation{}, []int{201, 200, 202},
+			[]string{api.CodeUnknownSKU, api.CodeSoldOut, api.CodeConflict, api.CodeNotForSale, api.CodeNotOpenYet, api.CodeShards, api.CodeClosed, api.CodeUnknown}},
+		{"POST", batchPath, "reserveBatch", (*Server).reserveBatch,
+			"Reserve many orders", "Each order is decided for itself, as the single call would have; the answer has one result per order. Bodies up to 4 MiB.",
+			api.BatchRequest{}, api.BatchAnswer{}, []int{200}, nil},
+		{"GET", "/v1/reservations/{order}", "order", (*Server).lookup,
+			"Look an order up", "What both stores know of the order, and how a receipt stands: exactly one of persisted, accepted, lost, unknown.",
+			nil, api.Order{}, []int{200}, []string{api.CodeUnknownOrder}},
+		{"POST", "/v1/reservations/{order}/confirm", "confirm", (*Server).confirm,
+			"Confirm a hold", "200: this confirm is committed in Postgres; 202: accepted and not (yet) seen there: confirm again, or ask with the receipt. After expiry the units are taken again as the next attempt, if they are there.",
+			api.AttemptRequest{}, api.Reservation{}, []int{200, 202},
+			[]string{api.CodeUnknownOrder, api.CodeConflict, api.CodeShortfall, api.CodeReleased, api.CodeCancelled, api.CodeNotForSale, api.CodeNotOpenYet, api.CodeClosed, api.CodeUnknown}},
+		{"POST", "/v1/reservations/{order}/release", "release", (*Server).release,
+			"Release a hold", "200 also for what has already ended: nothing changes then. 202: accepted, and the level asked for was not reached within 2 s.",
+			api.AttemptRequest{}, api.Reservation{}, []int{200, 202},
+			[]string{api.CodeUnknownOrder, api.CodeConflict, api.CodeConfirmed, api.CodeClosed, api.CodeUnknown}},
+		{"PUT", "/v1/stock/{sku}", "createStock", (*Server).create,
+			"Create a SKU", "201: created; 200: it stood with this opening; 202: written, and its outcome is not persisted yet: send it again to see.",
+			api.OpeningRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeConflict, api.CodeClosed, api.CodeUnknown}},
+		{"GET", "/v1/stock/{sku}", "stock", (*Server).stock,
+			"Ask for a SKU", "The live quantities of Redis and the persisted ones of Postgres, each with its position.",
+			nil, api.Stock{}, []int{200}, []string{api.CodeUnknownSKU, api.CodeClosed}},
+		{"POST", "/v1/stock/{sku}/receive", "receive", (*Server).receive,
+			"Goods in", "Written in Postgres first, then decided. 201: applied; 200: the outcome of the same document before; 202: written, and its outcome is not persisted yet: send it again to see.",
+			api.ReceiveRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeUnknownSKU, api.CodeConflict, api.CodeRefused, api.CodeClosed, api.CodeUnknown}},
+		{"POST", "/v1/stock/{sku}/adjust", "adjust", (*Server).adjust,
+			"Correct the available units", "As goods in, with a signed quantity. 409 refused, for good, when available would go below 0.",
+			api.AdjustRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeUnknownSKU, api.CodeConflict, api.CodeRefused, api.CodeClosed, api.CodeUnknown}},
+		{"GET", "/v1/openapi.json", "openapi", (*Server).openapi,
+			"This description", "OpenAPI 3.1.", nil, nil, []int{200}, nil},
+	}
+}
+
+// match finds the route of a request, or the problem with it; of a wrong method, Reason has the methods allowed.
+func match(r *http.Request) (*route, string, *api.Problem) {
+	segments, err := pathSegments(r.URL.EscapedPath())
+	if err != nil {
+		return nil, "", problem(api.CodeNotFound, "the path is not percent-encoded as it should be: "+err.Error())
+	}
+	var allowed []string
+	for i := range routes {
+		rt := &routes[i]
+		arg, ok := fits(rt.path, segments)
+		if ok && rt.method == r.Method {
+			return rt, arg, nil
+		}
+		if ok {
+			allowed = append(allowed, rt.method)
+		}
+	}
+	if allowed == nil {
+		return nil, "", problem(api.CodeNotFound, "there is nothing at this path: /v1/openapi.json names every path (a slash within a SKU is written %2F)")
+	}
+	slices.Sort(allowed)
+	p := problem(api.CodeMethod, fmt.Sprintf("%.20s is not offered here: use %s", r.Method, strings.Join(allowed, " or ")))
+	p.Reason = strings.Join(allowed, ", ")
+	return nil, "", p
+}
+
+// pathSegments splits before it decodes, so that %2F stays a part of its segment.
+func pathSegments(escaped string) ([]string, error) {
+	segments := strings.Split(escaped, "/")
+	for i, s := range segments {
+		var err error
+		if segments[i], err = url.PathUnescape(s); err != nil {
+			return nil, err
+		}
+	}
+	return segments, nil
+}
+
+func fits(pattern string, segments []string) (arg string, ok bool) {
+	i := 0
+	for want := range strings.SplitSeq(pattern, "/") {
+		if i == len(segments) {
+			return "", false
+		}
+		have := segments[i]
+		i++
+		if strings.HasPrefix(want, "{") {
+			if have == "" {
+				return "", false
+			}
+			arg = have
+		} else if want != have {
+			return "", false
+		}
+	}
+	return arg, i == len(segments)
+}
+
+// bodyType is the type of a route's body, for its description.
+func bodyType(value any) reflect.Type { return reflect.TypeOf(value) }
