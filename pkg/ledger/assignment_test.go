@@ -122,6 +122,35 @@ func TestAConsumerThatLeavesIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAConsumerKeepsWhatItHasWhenOthersChange(t *testing.T) {
+	t.Parallel()
+	l := open(t, 6)
+	beat(t, l, "a", "b", "c")
+	before := beat(t, l, "a", "b", "c")
+	if err := l.Leave(context.Background(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	beat(t, l, "d") // takes the place of a before the others could grow
+	after := beat(t, l, "b", "c", "d")
+	if !slices.Equal(before["b"], after["b"]) || !slices.Equal(before["c"], after["c"]) || !slices.Equal(before["a"], after["d"]) {
+		t.Errorf("before %v, after %v", before, after)
+	}
+	exec(t, l, `update assignment set consumer = '', until = to_timestamp(0) where consumer in ('c', 'd')`)
+	if got := beat(t, l, "b"); !slices.Equal(got["b"], before["b"]) {
+		t.Errorf("b had %v, and took %v although its share did not change", before["b"], got["b"])
+	}
+}
+
+func TestShardsOfADroppedConsumerAreFreeAtOnce(t *testing.T) {
+	t.Parallel()
+	l := open(t, 4)
+	beat(t, l, "a", "b", "a", "b")
+	exec(t, l, `delete from consumer where id = 'a'`) // its assignments run for a moment longer
+	if got := beat(t, l, "b"); len(got["b"]) != 4 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestMoreConsumersThanShardsLeaveSomeIdle(t *testing.T) {
 	t.Parallel()
 	l := open(t, 1)
@@ -297,7 +326,13 @@ func TestTheTurnHasOneHolder(t *testing.T) {
 	if ok, err := l.RenewTurn(ctx, 0, "a", 20*time.Millisecond); !ok || err != nil {
 		t.Errorf("a could not renew: %v, %v", ok, err)
 	}
-	sandboxtest.Eventually(t, soon, func() error { return want(take(0, "b", time.Minute), true) })
+	sandboxtest.Eventually(t, soon, func() error { return want(count(t, l, `select count(*) from turn where until <= now()`), 1) })
+	if ok, err := l.RenewTurn(ctx, 0, "a", time.Minute); ok || err != nil {
+		t.Errorf("a renewed a turn that was over: %v, %v", ok, err)
+	}
+	if !take(0, "b", time.Minute) {
+		t.Error("a turn that is over is not free")
+	}
 	if ok, err := l.RenewTurn(ctx, 0, "a", time.Minute); ok || err != nil {
 		t.Errorf("a renewed what it lost: %v, %v", ok, err)
 	}

@@ -45,6 +45,9 @@ func (c *Clerk) confirm(ctx context.Context, shard int, id string, attempt int64
 		if err != nil {
 			return Answer{}, err
 		}
+		if out.Code == stock.Replayed && out.Reservation.State == stock.Held && out.Reservation.Attempt == attempt {
+			continue // its expiry was lost to a takeover meanwhile: it is a hold again
+		}
 		if out.Code != stock.NoRecord {
 			return c.confirmed(ctx, shard, out, id, attempt)
 		}
