@@ -1,0 +1,289 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/ledger"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
+)
+
+const (
+	// attemptGrace is how long an attempt that is in hand may go on after it was told to end: it is cheaper to
+	// finish one than to leave the shard closed for the next.
+	attemptGrace = 8 * time.Second
+	// maxCounted bounds the entries that are read to say what an attempt would give up.
+	maxCounted = 100_000
+)
+
+// open does what a finding asks for before anything else can be done with the shard. No act: it is healthy, or
+// changing.
+func (w *ward) open(ctx context.Context, f takeover.Finding) *Act {
+	switch {
+	case f.Class == takeover.Foreign:
+		return &Act{Shard: w.number, Class: string(f.Class), Verb: "refuse", State: Operator, Text: f.String(),
+			Remedy: fmt.Sprintf("point both at the right servers, or `stockpipe-reconciler takeover --shard %d --adopt`, which gives up all that this Redis holds", w.number)}
+	case f.Class == takeover.Unfenced:
+		return w.fenceHalted(ctx, f)
+	case f.Class == takeover.Halted:
+		return w.halted(ctx, f)
+	case f.Class.NeedsTakeover():
+		return w.takeOver(ctx, f)
+	}
+	return nil
+}
+
+// halted is what a person has to know about a halted shard.
+func (w *ward) halted(ctx context.Context, f takeover.Finding) *Act {
+	return &Act{Shard: w.number, Class: string(takeover.Halted), Verb: "wait", State: Operator,
+		Text:    fmt.Sprintf("the shard is halted since %s: %s", f.Row.Changed.UTC().Format(time.RFC3339), f.Row.Reason),
+		GivesUp: w.losses(ctx, f),
+		Remedy: fmt.Sprintf("look at the table dead_event; mend the cause and `stockpipe-reconciler retry --shard %[1]d`, or give up what lies beyond: `stockpipe-reconciler takeover --shard %[1]d`",
+			w.number)}
+}
+
+// fenceHalted closes a halted shard that still sells.
+func (w *ward) fenceHalted(ctx context.Context, f takeover.Finding) *Act {
+	w.repairing.Lock()
+	defer w.repairing.Unlock()
+	act := w.halted(ctx, f)
+	act.Class, act.Verb = string(f.Class), "fence"
+	id, err := w.begin(ctx, act.Class, act.Verb, f)
+	if err != nil {
+		return act.fail(err)
+	}
+	act.Repair = id
+	if err := takeover.FenceHalted(ctx, w.redis, w.opener, w.number); err != nil {
+		return act.fail(errors.Join(err, w.finish(ctx, id, act.Class, act.Verb, outcome{Error: err.Error()})))
+	}
+	act.Text = "it still sold and was closed; " + act.Text
+	if err := w.finish(ctx, id, act.Class, act.Verb, outcome{Text: "closed"}); err != nil {
+		return act.fail(err)
+	}
+	return act
+}
+
+// outcome is the evidence after a repair that has no report of its own.
+type outcome struct {
+	Text  string           `json:"text,omitempty"`
+	Error string           `json:"error,omitempty"`
+	Code  stock.Code       `json:"code,omitempty"`
+	At    string           `json:"at,omitempty"` // receipt
+	Took  *takeover.Report `json:"takeover,omitempty"`
+}
+
+// fail makes an act a failed one, to be tried again.
+func (a *Act) fail(err error) *Act {
+	a.State = Failed
+	a.Text = err.Error()
+	return a
+}
+
+// takeOver makes one automatic attempt, unless somebody else claimed the shard since it was looked at: one that is
+// healthy again would be closed for nothing.
+func (w *ward) takeOver(ctx context.Context, f takeover.Finding) *Act {
+	w.repairing.Lock()
+	defer w.repairing.Unlock()
+	row, err := w.opener.Shard(ctx, w.number)
+	if err == nil && row.Claim != f.Row.Claim {
+		return nil
+	}
+	return w.attempt(ctx, string(f.Class), f, takeover.Options{})
+}
+
+// attempt makes one, with the shard's lock held. before is the evidence that it rests on.
+func (w *ward) attempt(ctx context.Context, class string, before any, o takeover.Options) *Act {
+	act := &Act{Shard: w.number, Class: class, Verb: "takeover", State: Done, Text: "the shard was rebuilt from Postgres and opened"}
+	own, cancel := finishing(ctx, attemptGrace)
+	defer cancel()
+	id, err := w.begin(own, class, act.Verb, before)
+	if err != nil {
+		return act.fail(err)
+	}
+	act.Repair = id
+	o.Shard, o.FreshLog = w.number, w.freshLog
+	report, failed := takeover.Run(own, w.redis, w.opener, o)
+	var step *takeover.StepError
+	w.freshLog = errors.As(failed, &step) && step.Step == takeover.StepOpen
+	w.Metrics.tookOver(class, report, failed)
+	act.describe(report)
+	after := outcome{Took: &report}
+	if failed != nil {
+		after.Error = failed.Error()
+	}
+	err = errors.Join(w.finish(own, id, class, act.Verb, after), w.learn(own))
+	switch {
+	case failed != nil:
+		return w.attemptFailed(own, act, failed)
+	case err != nil:
+		act.Text += "; but " + err.Error() // it is open all the same
+	}
+	return act
+}
+
+func (a *Act) describe(r takeover.Report) {
+	a.Takeover = &Takeover{
+		Epoch: r.Epoch, Continues: r.Continues.String(), ClosedMillis: r.Closed.Milliseconds(), Drained: r.Drained,
+		Put: r.Put, Deleted: r.Deleted, Same: r.Same, GivenUp: r.GivenUp, RenamedLog: r.RenamedLog,
+	}
+	if r.GivenUp > 0 {
+		a.GivesUp = fmt.Sprintf("%d entries of the log, %s to %s (%d recorded as orphans; their receipts are answered lost)", r.GivenUp, r.FirstLost, r.LastLost, r.Orphans)
+	}
+}
+
+// attemptFailed tells what a failed attempt asks for: a person, a halt, or another attempt.
+func (w *ward) attemptFailed(ctx context.Context, act *Act, err error) *Act {
+	var gap *takeover.GapError
+	var foreign *takeover.ForeignError
+	var step *takeover.StepError
+	var network net.Error
+	switch {
+	case errors.Is(err, takeover.ErrSuperseded):
+		act.State, act.Text = Left, "a newer attempt is under way: "+err.Error()
+	case errors.As(err, &gap):
+		id := act.Repair
+		act = w.halt(ctx, "gap-lost", err.Error(), err.Error())
+		act.Text += fmt.Sprintf(" (found by repair %d)", id)
+	case errors.As(err, &foreign), errors.Is(err, takeover.ErrHalted):
+		act.State, act.Text = Operator, err.Error()
+	case errors.As(err, &step) && step.Step == takeover.StepCheck && !errors.As(err, &network) && ctx.Err() == nil:
+		// A setting of the server: the error names it and its remedy.
+		act.State, act.Text = Operator, err.Error()
+	default:
+		act.fail(err)
+	}
+	return act
+}
+
+// halt stops a shard whose log can not be followed, so that no more is sold that would be lost.
+func (w *ward) halt(ctx context.Context, class, reason string, before any) *Act {
+	act := &Act{Shard: w.number, Class: class, Verb: "halt", State: Operator, Text: reason,
+		Remedy: fmt.Sprintf("look at the log and the table repair; then `stockpipe-reconciler takeover --shard %d`, which gives up what lies beyond Postgres' position", w.number)}
+	id, err := w.begin(ctx, class, act.Verb, before)
+	if err != nil {
+		return act.fail(err)
+	}
+	act.Repair = id
+	claim, err := w.Ledger.Halt(ctx, w.number, reason)
+	if err == nil {
+		err = w.redis.Fence(ctx, takeover.Seal{Shard: w.number, Ledger: w.Ledger.ID(), Epoch: claim.Epoch, Nonce: claim.Nonce}, false)
+	}
+	after := outcome{Text: "halted and closed"}
+	if err != nil { // a shard that is halted and not closed is closed by the next probe
+		after = outcome{Error: err.Error()}
+		act.Text += "; the halt failed: " + err.Error()
+	}
+	if err := errors.Join(w.finish(ctx, id, class, act.Verb, after), w.learn(ctx)); err != nil {
+		act.Text += "; " + err.Error()
+	}
+	return act
+}
+
+// losses says what a takeover that gives up would give up: the entries beyond the ledger's position.
+func (w *ward) losses(ctx context.Context, f takeover.Finding) string {
+	return w.beyond(ctx, f, false)
+}
+
+// beyond counts the entries of the log beyond the ledger's position. Those that continue it are applied first, if
+// drained is set, and only what lies behind a hole is lost.
+func (w *ward) beyond(ctx context.Context, f takeover.Finding, drained bool) string {
+	at, next, count := f.Row.Position(), f.Row.Applied+1, 0
+	var first, last string
+	for count < maxCounted {
+		page, err := w.redis.Range(ctx, at, takeover.DefaultPage)
+		if err != nil {
+			return "unknown: " + err.Error()
+		}
+		if len(page) == 0 {
+			break
+		}
+		for _, raw := range page {
+			if at, err = stock.ParsePosition(raw.ID); err != nil {
+				return "unknown: " + err.Error()
+			}
+			if drained && at == (stock.Position{Epoch: f.Row.Epoch, Seq: next}) {
+				next++
+				continue
+			}
+			if first == "" {
+				first = raw.ID
+			}
+			last = raw.ID
+			count++
+		}
+	}
+	if count == 0 {
+		return "nothing that the log still has"
+	}
+	return fmt.Sprintf("%d entries of the log, %s to %s", count, first, last)
+}
+
+// TakeOver is the operator's verb: halted shards, too, and with adopt a Redis that another ledger wrote. With giveUp
+// what cannot be applied is given up; without, what halted the shard is tried again. SKUs in doubt sell again
+// after it: Redis has what Postgres says.
+func (w *Warden) TakeOver(ctx context.Context, shard int, adopt, giveUp bool) (Report, error) {
+	if shard < 0 || shard >= len(w.wards) {
+		return Report{}, fmt.Errorf("shard %d: the ledger has shards 0 to %d", shard, len(w.wards)-1)
+	}
+	one := w.wards[shard]
+	var report Report
+	err := one.waitTurn(ctx, true, func(ctx context.Context) error {
+		f, err := one.probe(ctx)
+		if err != nil {
+			return err
+		}
+		report = reportOf(f)
+		verb := takeover.Options{Operator: true, GiveUp: giveUp, Adopt: adopt}
+		one.repairing.Lock()
+		defer one.repairing.Unlock()
+		act := one.attempt(ctx, string(f.Class), f, verb)
+		report.Acts = append(report.Acts, *act)
+		if act.State != Done || !giveUp {
+			return nil
+		}
+		report.Acts = append(report.Acts, one.thaw(ctx)...)
+		return nil
+	})
+	return report, err
+}
+
+// replay applies what the log has and the ledger has not, as a consumer would: for a shard whose consumers are gone.
+func (w *ward) replay(ctx context.Context) (entries int, err error) {
+	for entries < maxCounted {
+		row, err := w.opener.Shard(ctx, w.number)
+		if err != nil {
+			return entries, err
+		}
+		page, err := w.redis.Range(ctx, row.Position(), takeover.DefaultPage)
+		if err != nil {
+			return entries, err
+		}
+		did, err := w.apply(ctx, page)
+		entries += did.Entries
+		if err != nil || did.Entries == 0 {
+			return entries, err
+		}
+	}
+	return entries, nil
+}
+
+// apply ends a holder that was stopped with the shard's row in its hands, and then tries again, once.
+func (w *ward) apply(ctx context.Context, page []event.Raw) (ledger.Applied, error) {
+	if len(page) == 0 {
+		return ledger.Applied{}, nil
+	}
+	did, err := w.Ledger.Apply(ctx, w.number, page)
+	var held *ledger.HeldError
+	if !errors.As(err, &held) {
+		return did, err
+	}
+	if ended, failed := w.Ledger.EndStalledHolder(ctx, w.number); failed != nil || !ended {
+		return did, errors.Join(err, failed)
+	}
+	return w.Ledger.Apply(ctx, w.number, page)
+}

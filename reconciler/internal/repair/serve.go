@@ -1,0 +1,233 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
+)
+
+// How often each duty is done on a shard.
+const (
+	probeEvery    = 500 * time.Millisecond
+	probePause    = 50 * time.Millisecond // between two probes, however many hints
+	expireEvery   = 500 * time.Millisecond
+	documentEvery = 1500 * time.Millisecond
+	// invariantEvery is rarer than the audits: the invariants read whole tables.
+	invariantEvery = time.Minute
+	// tellAgain is how long a difference that stays is not told again.
+	tellAgain = 10 * time.Minute
+	maxTold   = 1000
+)
+
+// Run keeps all shards well until ctx ends: those whose turn it gets; of the others it is the standby. On each shard
+// four duties run side by side, so that a long audit never delays a takeover, nor that the next shard's expiry.
+func (w *Warden) Run(ctx context.Context) error {
+	var group errgroup.Group
+	for _, one := range w.wards {
+		group.Go(func() error {
+			one.run(ctx)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// run is standby → turn → standby …, until ctx ends.
+func (w *ward) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := w.underTurn(ctx, func(ctx context.Context) error {
+			w.Tell(w.number, "has the turn", nil, nil)
+			ctx, done := w.leavable(ctx)
+			defer done()
+			return w.duties(ctx)
+		})
+		w.Metrics.forget(w.number)
+		if err != nil && !errors.Is(err, errBusy) && ctx.Err() == nil {
+			w.Tell(w.number, "turn", nil, err)
+		}
+		pause(ctx, max(turnTry, w.stayAside()))
+	}
+}
+
+// duties ends when ctx does. Whatever fails is told and tried again at its next time.
+func (w *ward) duties(ctx context.Context) error {
+	var group errgroup.Group
+	w.backoff, w.notBefore = takeover.Backoff{}, time.Time{}
+	w.setClosed(true) // until the first probe
+	auditor := &rolling{ward: w, told: map[string]time.Time{}}
+	group.Go(func() error { w.keepOpen(ctx); return nil })
+	group.Go(func() error { w.every(ctx, expireEvery, "expiry", w.expireRound); return nil })
+	group.Go(func() error { w.every(ctx, documentEvery, "documents", w.documentRound); return nil })
+	group.Go(func() error { w.every(ctx, w.AuditEvery, "audit", auditor.round); return nil })
+	return group.Wait()
+}
+
+// every does a duty at its times, while the shard is open. A round that takes longer than that delays the next.
+func (w *ward) every(ctx context.Context, period time.Duration, duty string, round func(context.Context) error) {
+	for pause(ctx, period) {
+		if w.isClosed() {
+			continue
+		}
+		if err := round(ctx); err != nil && ctx.Err() == nil {
+			w.Metrics.failed(duty)
+			w.Tell(w.number, duty, nil, err)
+		}
+	}
+}
+
+func (w *ward) setClosed(closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = closed
+}
+
+func (w *ward) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+func (w *ward) expireRound(ctx context.Context) error {
+	w.sweepSent()
+	_, err := w.expire(ctx, maxEnded)
+	return err
+}
+
+func (w *ward) documentRound(ctx context.Context) error {
+	papers, err := w.documents(ctx)
+	if papers.Finished > 0 {
+		w.Tell(w.number, "documents finished", &Act{Shard: w.number, Class: "document", Verb: "apply", State: Done,
+			Text: fmt.Sprintf("%d documents were written but not moved, %d of them beyond their deadline", papers.Finished, papers.Renewed)}, nil)
+	}
+	for i := range papers.Stuck {
+		w.Tell(w.number, "document", &papers.Stuck[i], nil)
+	}
+	return err
+}
+
+// keepOpen probes, and opens what is not open.
+func (w *ward) keepOpen(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := w.look(ctx); err != nil && ctx.Err() == nil {
+			w.Metrics.failed("probe")
+			w.Tell(w.number, "probe", nil, err)
+		}
+		timer := time.NewTimer(probeEvery)
+		select {
+		case <-w.wake:
+			pause(ctx, probePause)
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (w *ward) look(ctx context.Context) error {
+	f, err := w.probe(ctx)
+	if err != nil {
+		w.setClosed(true)
+		return err
+	}
+	w.setClosed(f.Class != takeover.Healthy && f.Class != takeover.Changing || f.Row.Writer != "redis")
+	w.Metrics.state(w.number, f)
+	if act, is := skewAct(f); is {
+		w.Tell(w.number, "skew", &act, nil)
+	}
+	if f.Class.NeedsTakeover() && !w.mayTakeOver(f) {
+		return nil
+	}
+	act := w.open(ctx, f)
+	if act == nil {
+		return nil
+	}
+	w.notBefore = time.Time{}
+	if act.Verb == "takeover" && act.State == Failed {
+		w.notBefore = time.Now().Add(w.backoff.Next(0))
+	}
+	w.Tell(w.number, act.Verb, act, nil)
+	if act.State == Done {
+		w.Notice(w.number) // see it healthy at once, so that the other duties go on
+	}
+	return nil
+}
+
+// mayTakeOver keeps takeovers that do not last apart: 1, 2, 4 … 60 s. A shard that was never opened does not wait.
+func (w *ward) mayTakeOver(f takeover.Finding) bool {
+	if f.Row.State == takeover.StateNew && w.notBefore.IsZero() {
+		return true
+	}
+	if !w.notBefore.IsZero() {
+		return time.Now().After(w.notBefore)
+	}
+	open := takeover.SettledAfter // a shard that this process has not seen failing
+	if f.Row.State == takeover.StateOpen && !f.Row.Opened.IsZero() {
+		open = f.Row.Now.Sub(f.Row.Opened)
+	}
+	wait := w.backoff.Next(open)
+	w.notBefore = time.Now().Add(wait)
+	w.Metrics.struggle(w.number, w.backoff.Struggling())
+	if w.backoff.Struggling() {
+		w.Tell(w.number, "struggling", nil, fmt.Errorf("takeovers of shard %d do not last: the next one waits %v (%s)", w.number, wait, f))
+	}
+	return wait == 0
+}
+
+// rolling is the audit that goes on page by page.
+type rolling struct {
+	*ward
+	cursor audit.Cursor
+	whole  time.Time // when the invariants were checked last
+	told   map[string]time.Time
+}
+
+func (r *rolling) round(ctx context.Context) error {
+	skip := time.Since(r.whole) < invariantEvery
+	found, err := r.audit(ctx, audit.Run, audit.Options{Cursor: r.cursor, SkipInvariants: skip})
+	if err != nil {
+		return err
+	}
+	if found.Compared {
+		r.cursor = found.Cursor
+		if !skip {
+			r.whole = time.Now()
+		}
+	}
+	if r.OnTampered == LedgerWins && len(found.Drifts) > 0 && !r.lasted(ctx) {
+		return nil // somebody tampers faster than takeovers last: the next audit will see
+	}
+	acts, again, err := r.act(ctx, found)
+	for i := range acts {
+		r.tell(&acts[i])
+	}
+	if again || len(acts) > 0 {
+		r.Notice(r.number)
+	}
+	return err
+}
+
+// lasted reports whether the last takeover has.
+func (r *rolling) lasted(ctx context.Context) bool {
+	row, err := r.opener.Shard(ctx, r.number)
+	return err == nil && row.Now.Sub(row.Opened) >= takeover.SettledAfter
+}
+
+// tell leaves out what was told a while ago and is as it was.
+func (r *rolling) tell(act *Act) {
+	key := fmt.Sprintf("%s/%s/%s", act.Class, act.Key, act.Order)
+	now := time.Now()
+	if at, there := r.told[key]; there && now.Sub(at) < tellAgain && act.Repair == 0 {
+		return
+	}
+	if len(r.told) >= maxTold {
+		clear(r.told)
+	}
+	r.told[key] = now
+	r.Tell(r.number, act.Class, act, nil)
+}
