@@ -3,9 +3,11 @@ package redisstock
 import (
 	"crypto/tls"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -19,6 +21,10 @@ type Options struct {
 	Timeout  time.Duration // of dialling and of one reply, default 1 s
 	TLS      *tls.Config   // replaces what rediss:// implies, if set
 }
+
+// connLifetime is how long a connection is used. A name or a proxy may lead to another server by now, and the one
+// that was demoted answers reads for ever: it would be taken for the present one until its connections end.
+const connLifetime = 2 * time.Second
 
 // Connect makes a client that follows the rules a stock change needs: nothing is ever sent twice by the
 // driver (its default re-runs a call after a slow reply or a cut connection, which takes stock twice), the
@@ -41,6 +47,7 @@ func Connect(o Options) (*redis.Client, error) {
 	if o.TLS != nil {
 		opt.TLSConfig = o.TLS
 	}
+	quiet.Do(logging.Disable)
 	timeout := o.Timeout
 	if timeout == 0 {
 		timeout = time.Second
@@ -51,6 +58,7 @@ func Connect(o Options) (*redis.Client, error) {
 		opt.PoolSize = 16
 	}
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
+	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = connLifetime, connLifetime/4
 	opt.MaxRetries = -1
 	opt.DialerRetries = 1
 	opt.ContextTimeoutEnabled = true
@@ -58,6 +66,10 @@ func Connect(o Options) (*redis.Client, error) {
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(opt), nil
 }
+
+// quiet stops the driver from writing a line of its own to stderr for every dial that fails: what it has to say
+// comes back as errors, and a library does not log.
+var quiet sync.Once
 
 // redacted keeps the reason of a URL error without the URL, which may hold a password.
 func redacted(err error) string {

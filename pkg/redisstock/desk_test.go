@@ -456,3 +456,25 @@ func TestDamagedStockTextStopsItsSKUOnly(t *testing.T) {
 		t.Fatalf("%+v", out)
 	}
 }
+
+// An adopted Redis gives its old log up in the same step that takes its token over: an attempt that dies right
+// after the fence must not leave another ledger's entries where ours are read from.
+func TestAdoptingMovesTheForeignLogAway(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 10)
+	ctx := context.Background()
+	var refused *RefusedError
+	if _, err := s.shard.Fence(ctx, "other", 3, "n2", false); !errors.As(err, &refused) || refused.Class != "FOREIGN" {
+		t.Fatalf("a foreign ledger fenced this Redis: %v", err)
+	}
+	if _, err := s.shard.Fence(ctx, "other", 3, "n2", true); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.rdb.Exists(ctx, s.shard.keys.Log).Val(); n != 0 {
+		t.Error("the foreign log is still in place")
+	}
+	if n := s.rdb.XLen(ctx, s.shard.keys.Archive(3)).Val(); n != 2 {
+		t.Errorf("%d entries are kept as evidence, want 2", n)
+	}
+}

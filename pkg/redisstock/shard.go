@@ -141,13 +141,15 @@ type Fenced struct {
 
 // Fence claims this server process for one takeover attempt: the shard is closed under the new epoch, and
 // only calls with this nonce may fill and open it. A *RefusedError of class EPOCH means that Redis has that
-// epoch or a later one, FOREIGN that another ledger wrote it (adopt overrides that).
+// epoch or a later one, FOREIGN that another ledger wrote it; adopt overrides
+// that and moves the other ledger's log to the archive key in the same step.
 func (s *Shard) Fence(ctx context.Context, ledger string, epoch int64, nonce string, adopt bool) (Fenced, error) {
 	flag := ""
 	if adopt {
 		flag = "1"
 	}
-	r, err := s.call(ctx, fnFence, s.keys.list(), token(ledger, epoch), nonce, LibraryVersion, flag)
+	keys := append(s.keys.list(), s.keys.Archive(epoch))
+	r, err := s.call(ctx, fnFence, keys, token(ledger, epoch), nonce, LibraryVersion, flag)
 	if err != nil {
 		return Fenced{}, err
 	}

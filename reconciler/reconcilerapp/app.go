@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/zap"
 
 	"github.com/stockpipe/stockpipe/migrations"
@@ -212,9 +211,6 @@ func (a *app) openRedis(ctx context.Context, c Config) error {
 	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, Name: Name, PoolSize: c.RedisConns, Timeout: redisTimeout}); err != nil {
 		return err
 	}
-	// The driver writes a line of its own for every dial that fails, twice a second while Redis is down; what it
-	// has to say comes back as errors, too.
-	logging.Disable()
 	err = redisstock.CheckServer(ctx, a.rdb, c.Unsafe.checks())
 	var setting *redisstock.SettingError
 	if err != nil && !errors.As(err, &setting) {

@@ -4,6 +4,7 @@
 -- its Go twin); the rules and their reasons are decision 0002.
 --
 -- KEYS of every function: 1 state (hash)  2 orders (hash)  3 buyers (hash)  4 log (stream)   -- one hash tag
+-- fence and put have a fifth, where a log that stands in the way is kept as evidence.
 --
 -- stockpipe_1_apply   token, min seq, deadline ms, operations   -> reply; may take units; refused when over maxmemory
 -- stockpipe_1_settle  the same; never takes units, so that confirms and releases work in a full Redis
@@ -169,21 +170,23 @@ local function readBody(text)
   return op
 end
 
--- readItems reads "<id>[,<buyer>] …" of one group behind the n operations that stand already.
+-- readNames reads order ids without buyers into id, the hot case: what a foreign byte would skip is missing from
+-- the sum of the lengths.
 local op, id, buyer = {}, {}, {}
+local function readNames(items, n)
+  local left, gap = #items, ' '
+  for name, space in gmatch(items, '([%w._:-]+)( ?)') do
+    n = n + 1
+    if n > MAX_OPS or #name > 64 then return nil end
+    id[n] = name
+    left, gap = left - #name - #space, space
+  end
+  return left == 0 and gap == '' and n or nil
+end
+
+-- readItems reads "<id>[,<buyer>] …" of one group behind the n operations that stand already.
 local function readItems(items, parsed, n)
   local left = #items
-  if not find(items, ',', 1, true) and not find(items, '~', 1, true) then
-    -- Order ids only, the hot case: what a foreign byte would skip is missing from the sum of the lengths.
-    local gap = ' '
-    for name, space in gmatch(items, '([%w._:-]+)( ?)') do
-      n = n + 1
-      if n > MAX_OPS or #name > 64 then return nil end
-      op[n], id[n], buyer[n] = parsed, name, ''
-      left, gap = left - #name - #space, space
-    end
-    return left == 0 and gap == '' and n or nil
-  end
   for item, space in gmatch(items, '([^ ]+)( ?)') do
     local who, comma = '', find(item, ',', 1, true)
     left = left - #item - #space
@@ -200,29 +203,34 @@ local function readItems(items, parsed, n)
   return left == 0 and n or nil
 end
 
--- readCall parses the operations into op, id, buyer and answers their number, and the operation itself when
--- all of them are the same one-line reserve or sale without a buyer; nil means something is out of bounds.
+-- spread notes for the operations from one to another that they are the same and have no buyer.
+local function spread(parsed, from, to)
+  for i = from, to do op[i], buyer[i] = parsed, '' end
+end
+
+-- readCall parses the operations into op, id, buyer and answers their number; nil means something is out of
+-- bounds. When all of them are the same one-line reserve or sale without a buyer it answers that operation,
+-- too, and leaves op and buyer for spread to fill if they are needed.
 local function readCall(text)
-  local n, length, previous, groups = 0, -1, nil, 0
+  local n, length, previous = 0, -1, nil
   local at, stop, body, items = 1
   while at <= #text do
     at, stop, body, items = find(text, '^([^ ;]+) ([^;]+)', at)
     if not at then return nil end
     at = stop + 2
-    local parsed = readBody(body)
+    local parsed, before = readBody(body), n
     length = length + 2 + #body + #items
     if not parsed or parsed == previous then return nil end
-    n = readItems(items, parsed, n)
-    if not n then return nil end
-    previous, groups = parsed, groups + 1
-  end
-  if n == 0 or length ~= #text then return nil end
-  local alike = groups == 1 and previous.attemptText and previous.lines.n == 1
-  if alike then
-    for i = 1, n do
-      if buyer[i] ~= '' then alike = false break end
+    if find(items, ',', 1, true) or find(items, '~', 1, true) then
+      n = readItems(items, parsed, n)
+    else
+      n = readNames(items, n)
+      if n and not previous and length == #text and parsed.attemptText and parsed.lines.n == 1 then return n, parsed end
+      if n then spread(parsed, before + 1, n) end
     end
+    if not n then return nil end
+    previous = parsed
   end
-  return n, alike and previous or nil
+  return n > 0 and length == #text and n or nil
 end
 

@@ -16,8 +16,12 @@ local function seat(lines, skus)
 end
 
 -- seatAll finds the SKUs of the operations and how many of them fit into one call; nil: a record is unreadable.
-local function seatAll(n, records)
+local function seatAll(n, records, alike)
   slotOf, slots = {}, 0
+  if alike then
+    seat(alike.lines, 0)
+    return n -- as many lines as operations, and those are bounded
+  end
   local lines = 0
   for i = 1, n do
     local these = op[i].lines
@@ -150,7 +154,7 @@ local function run(keys, args, mayTake)
   local n, alike = readCall(text)
   if not n then return reply('BAD') end
   local records = call('HMGET', keys[2], '~', unpack(id, 1, n))
-  local m, unreadable = seatAll(n, records)
+  local m, unreadable = seatAll(n, records, alike)
   if not m then return reply('BAD') .. ' ' .. unreadable end
   local values = call('HMGET', keys[1], 'e', 'q', 'm', 'n', 'v', unpack(number, 1, slots))
   local class = guard(keys, args[1], minSeq, values, records[1])
@@ -162,6 +166,7 @@ local function run(keys, args, mayTake)
   local place = '|' .. fenced[keys[1]].epoch .. '-' .. format('%d', seq + 1) .. '-'
   local write = {}
   local taken = alike and mayTake and takeAlike(n, alike, records, time, place, write)
+  if alike and not taken then spread(alike, 1, n) end
   local accepted, count, lines, entry
   if taken then
     accepted, count = taken, 2 * taken

@@ -15,7 +15,12 @@ local function fence(keys, args)
   local ledger, epoch = epochOf(args[1])
   if not ledger or args[3] ~= VERSION then return reply('BAD') end
   local oldLedger, oldEpoch = epochOf(old[1])
-  if oldLedger and oldLedger ~= ledger and args[4] ~= '1' then return reply('FOREIGN') .. '\n' .. old[1] end
+  if oldLedger and oldLedger ~= ledger then
+    if args[4] ~= '1' then return reply('FOREIGN') .. '\n' .. old[1] end
+    -- From here on the token is ours, so the other ledger's log must not stay where ours is read from: an attempt
+    -- that dies now would leave entries that look as if they continued our position.
+    if call('EXISTS', keys[4]) == 1 then call('RENAME', keys[4], keys[5]) end
+  end
   if oldLedger == ledger and tonumber(oldEpoch) >= tonumber(epoch) then return reply('EPOCH') .. '\n' .. old[1] end
   call('HSET', keys[1], 'e', args[1], 'q', '0', 'm', 'closed', 'n', args[2], 'v', VERSION)
   fenced[keys[1]] = { e = args[1], epoch = epoch, n = args[2], q = 0 }
@@ -51,7 +56,7 @@ local function put(keys, args)
   local mine = fenced[keys[1]]
   mine.q = mine.q + 1
   if command == 'RENAME' then
-    call('RENAME', keys[4], keys[5])
+    if call('EXISTS', keys[4]) == 1 then call('RENAME', keys[4], keys[5]) end
   else
     call(command, keys[target], unpack(args, 6))
   end

@@ -1,0 +1,144 @@
+package stocktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// A Verb is the first word of a line of a table.
+type Verb string
+
+// The verbs, with what stands behind them.
+const (
+	Stock   Verb = "stock"   // SKU units: a new SKU with its opening stock
+	Receive Verb = "receive" // document SKU units: goods in
+	Adjust  Verb = "adjust"  // document SKU units: signed
+
+	Reserve Verb = "reserve" // order SKU units [SKU units …] [ttl 2m] [by buyer]
+	Sale    Verb = "sale"    // order SKU units [SKU units …] [by buyer]
+	Confirm Verb = "confirm" // order: after expiry it takes the units again, as the next attempt
+	Release Verb = "release" // order
+	Expire  Verb = "expire"  // order: what the reconciler sends; the strategy has the last word on the time
+	Late    Verb = "late"    // order: the confirm after expiry as an operation of its own
+
+	Freeze Verb = "freeze" // SKU: in doubt, nothing is taken
+	Close  Verb = "close"  // SKU: closed for sale
+	Opens  Verb = "opens"  // SKU duration: not for sale before that
+	Lift   Verb = "lift"   // SKU: freeze, close and opens are over
+
+	Tick     Verb = "tick"     // duration: time passes
+	Apply    Verb = "apply"    // the ledger catches up
+	Forget   Verb = "forget"   // order: its record is dropped, as when the retention is over
+	Takeover Verb = "takeover" // the shards are opened anew, what was decided is kept
+	Lose     Verb = "lose"     // what the ledger does not have yet is gone, then a takeover
+
+	Look     Verb = "look"     // SKU: its quantities
+	Standing Verb = "standing" // order: how it stands
+)
+
+// A Line is units of a SKU by its text, as a table names it.
+type Line struct {
+	SKU   string
+	Units int64
+}
+
+// A Step is one line of a table.
+type Step struct {
+	Verb    Verb
+	ID      string // of an order or document
+	Attempt int64  // of an order, from 1: written A#2, 1 when nothing is written
+	Lines   []Line
+	Buyer   string
+	TTL     time.Duration // of reserve, 15 min unless written
+	Span    time.Duration // of tick and opens
+}
+
+// A Word is what became of a step.
+type Word string
+
+// The words. The first five mean that it was done now.
+const (
+	Held      Word = "held"
+	Confirmed Word = "confirmed"
+	Released  Word = "released"
+	Expired   Word = "expired"
+	Done      Word = "done" // documents, settings, and steps of the world
+
+	Replayed  Word = "replayed"  // it stands already, nothing was moved
+	Conflict  Word = "conflict"  // it stands in a way that does not allow this
+	Ended     Word = "ended"     // the state of the order ends the matter: confirm of a released one, release of a sold one
+	Unknown   Word = "unknown"   // no such order
+	NotDue    Word = "not due"   // expire: not yet
+	Retake    Word = "retake"    // confirm of an expired order, where the caller must say late himself
+	SoldOut   Word = "sold out"  // nothing was taken of any line
+	Shortfall Word = "shortfall" // a confirm after expiry that found the units gone
+	Refused   Word = "refused"   // a document for which there are too few units
+	Overdue   Word = "overdue"   // a document after its deadline
+	Frozen    Word = "frozen"
+	Closed    Word = "closed"
+	Unopened  Word = "not open"
+	Missing   Word = "missing" // a SKU that is not there
+)
+
+// words are all of them, the longest first where one begins another.
+var words = []Word{
+	Held, Confirmed, Released, Expired, Done, Replayed, Conflict, Ended, Unknown, NotDue, Retake, SoldOut, Shortfall,
+	Refused, Overdue, Frozen, Closed, Unopened, Missing,
+}
+
+// An Answer is what a shop says to a step. Only what the step is about is filled.
+type Answer struct {
+	Word    Word
+	State   stock.State // of the order or document as it stands afterwards
+	Attempt int64
+	Units   int64            // of all lines of the order
+	Left    map[string]int64 // available per SKU, beside sold out, shortfall and refused
+}
+
+// A Shop is whatever serves orders: a strategy with all that it needs around it. It begins empty.
+type Shop interface {
+	// Do carries out a step. It is safe for concurrent use with steps that name orders. An error means that no
+	// answer can be given, which fails the table.
+	Do(ctx context.Context, s Step) (Answer, error)
+	// Look tells the quantities by which the shop decides now.
+	Look(ctx context.Context, sku string) (stock.Quantities, error)
+}
+
+// done is the word of a step that simply worked.
+func (v Verb) done() Word {
+	switch v {
+	case Reserve:
+		return Held
+	case Sale, Confirm, Late:
+		return Confirmed
+	case Release:
+		return Released
+	case Expire:
+		return Expired
+	}
+	return Done
+}
+
+// Told says an outcome of a desk in the words of the tables; name turns SKU numbers into texts.
+func Told(verb Verb, out stock.Outcome, name func(int64) string) Answer {
+	r := out.Reservation
+	a := Answer{Word: codes[out.Code], State: r.State, Attempt: r.Attempt, Units: r.Lines.Units()}
+	if out.Code == stock.Accepted {
+		a.Word = verb.done()
+	}
+	for _, s := range out.Short {
+		if a.Left == nil {
+			a.Left = map[string]int64{}
+		}
+		a.Left[name(s.SKU)] = s.Available
+	}
+	return a
+}
+
+var codes = map[stock.Code]Word{
+	stock.Replayed: Replayed, stock.Conflict: Conflict, stock.NoRecord: Unknown, stock.NotDue: NotDue,
+	stock.Retake: Retake, stock.Overdue: Overdue, stock.MissingSKU: Missing, stock.FrozenSKU: Frozen,
+	stock.ClosedSKU: Closed, stock.UnopenedSKU: Unopened, stock.SoldOut: SoldOut, stock.NotAllowed: Refused,
+}
