@@ -366,3 +366,19 @@ func TestDriftsAreBounded(t *testing.T) {
 		t.Errorf("%d named, %d more", len(r.Drifts), r.More)
 	}
 }
+
+func TestADriftIsNamedOnceHoweverItsFiguresMove(t *testing.T) {
+	t.Parallel()
+	var all Report
+	seen := map[Drift]bool{}
+	for _, page := range []Report{
+		{Drifts: []Drift{{Class: Tampered, Key: "state", SKU: 5, Redis: "8|0|0", Postgres: "7|0|0"}}},
+		{Drifts: []Drift{{Class: Tampered, Key: "state", SKU: 5, Redis: "6|2|0", Postgres: "5|2|0"}, {Class: Tampered, Key: "orders", Order: "o1", Redis: "x"}}},
+		{Drifts: []Drift{{Class: Tampered, Key: "orders", Order: "o1", Redis: "y"}, {Class: Tampered, Key: "state", SKU: 6, Redis: "1|0|0"}}},
+	} {
+		all.add(&page, seen)
+	}
+	if len(all.Drifts) != 3 || all.Drifts[0].Redis != "8|0|0" || all.Drifts[1].Order != "o1" || all.Drifts[2].SKU != 6 {
+		t.Errorf("named %+v", all.Drifts)
+	}
+}

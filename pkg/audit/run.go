@@ -116,18 +116,26 @@ func (r *Report) add(one *Report, seen map[Drift]bool) {
 	r.More += one.More
 	r.LedgerSwept = r.LedgerSwept || one.LedgerSwept
 	r.RedisSwept = r.RedisSwept || one.RedisSwept
+	// What an earlier page named is not named again. Its figures do not tell it apart: while orders come they move,
+	// and a SKU would be listed once a page until nothing else finds room.
+	var named []Drift
 	for _, d := range one.Drifts {
-		same := d
-		same.Position, same.Text = "", ""
-		if seen[same] {
+		what := Drift{Class: d.Class, Shard: d.Shard, Key: d.Key, SKU: d.SKU, Order: d.Order}
+		if d.SKU == 0 && d.Order == "" {
+			what.Redis, what.Postgres = d.Redis, d.Postgres
+		}
+		if seen[what] {
 			continue
 		}
-		seen[same] = true
+		named = append(named, what)
 		if len(r.Drifts) >= MaxDrifts {
 			r.More++
 			continue
 		}
 		r.Drifts = append(r.Drifts, d)
+	}
+	for _, what := range named {
+		seen[what] = true
 	}
 }
 

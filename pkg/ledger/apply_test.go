@@ -208,7 +208,7 @@ func TestARefusalByPostgresIsIsolatedToItsEntry(t *testing.T) {
 		batch = append(batch, w.entry(reserve(fmt.Sprint("o", i), 1, lines(a, 1))))
 	}
 	done, err := w.l.Apply(context.Background(), 0, batch)
-	mustHalt(t, err)
+	_ = mustHalt(t, err)
 	if done.Entries != 5 || done.Position.String() != batch[4].ID {
 		t.Errorf("applied %+v, want the five before", done)
 	}
@@ -235,7 +235,7 @@ func TestAnUnreadableEntryHaltsBehindItsPrefix(t *testing.T) {
 			one, bad := w.entry(reserve("o1", 1, lines(a, 1))), w.entry(reserve("o2", 1, lines(a, 1)))
 			spoil(&bad)
 			done, err := w.l.Apply(context.Background(), 0, []event.Raw{bad, one})
-			mustHalt(t, err)
+			_ = mustHalt(t, err)
 			if done.Entries != 1 || done.Position.String() != one.ID {
 				t.Errorf("applied %+v", done)
 			}
@@ -366,7 +366,7 @@ func TestAnOrderBegunAgainInsideItsRetentionHalts(t *testing.T) {
 	w.book.Forgetful = true
 	ok, bad := w.entry(reserve("o2", 1, lines(a, 1))), w.entry(reserve("o1", 1, lines(a, 2)))
 	done, err := w.l.Apply(context.Background(), 0, []event.Raw{ok, bad})
-	mustHalt(t, err)
+	_ = mustHalt(t, err)
 	if done.Entries != 1 {
 		t.Errorf("applied %+v", done)
 	}

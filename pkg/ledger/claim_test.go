@@ -100,7 +100,7 @@ func TestAnAutomaticClaimLeavesAHaltedShardAlone(t *testing.T) {
 		t.Errorf("claim %d after %d", c.Epoch, halting.Epoch)
 	}
 	_, err = w.l.Apply(ctx, 0, []event.Raw{w.log[0]})
-	mustHalt(t, err)
+	_ = mustHalt(t, err)
 	check(t, w.l.Resume(ctx, c))
 	w.apply(w.log[0])
 	_, err = w.l.CloseEpoch(ctx, c)
@@ -178,7 +178,7 @@ func TestAnEpochThatContinuesAnotherPositionHalts(t *testing.T) {
 	closed.Seq++
 	raw := event.Entry{Position: stock.Position{Epoch: c.Epoch, Seq: 1}, Ops: []stock.Operation{{Kind: stock.Opened, ID: "~~open", Continues: closed}}}.Raw()
 	_, err = w.l.Apply(ctx, 0, []event.Raw{raw})
-	mustHalt(t, err)
+	_ = mustHalt(t, err)
 }
 
 func TestInitIsRepeatableAndKeepsItsNumber(t *testing.T) {

@@ -29,9 +29,6 @@ type teller struct {
 	skus  []int64
 }
 
-// openShard takes a shard through a whole takeover and says where it stands: behind its opening entry.
-func openShard(t testing.TB, l *Ledger, shard int) stock.Position { return newTeller(t, l, shard).at }
-
 func newTeller(t testing.TB, l *Ledger, shard int) *teller {
 	t.Helper()
 	w := &teller{t: t, l: l, shard: shard, book: event.NewBook(shard), clock: 1_700_000_000_000}

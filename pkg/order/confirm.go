@@ -38,9 +38,10 @@ func (c *Clerk) confirm(ctx context.Context, shard int, id string, attempt int64
 	for range 2 {
 		out, err := c.decide(ctx, shard, op)
 		if err == nil && out.Code == stock.Retake {
-			late := op
+			late, lines := op, out.Reservation.Lines
 			late.Kind = stock.LateConfirm
 			out, err = c.decide(ctx, shard, late)
+			fillAsked(out.Short, lines)
 		}
 		if err != nil {
 			return Answer{}, err
@@ -71,6 +72,17 @@ func (c *Clerk) confirm(ctx context.Context, shard int, id string, attempt int64
 	}
 	// Postgres has a hold that Redis does not: it is in doubt, and whoever compares them will find it.
 	return Answer{}, &stock.ClosedError{Shard: shard, Reason: "missing", RetryAfter: retryDoubt}
+}
+
+// fillAsked completes the shortage of a late confirm, which names no lines: what was asked stands in the order.
+func fillAsked(short []stock.Short, lines stock.Lines) {
+	for i := range short {
+		for _, l := range lines {
+			if l.SKU == short[i].SKU {
+				short[i].Asked = l.Now
+			}
+		}
+	}
 }
 
 // confirmAgain confirms an expired order whose record Redis has dropped: a sale, under the next attempt, of the

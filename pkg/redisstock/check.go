@@ -35,7 +35,7 @@ type Unsafe struct {
 // CheckServer looks at everything that the promises need of a Redis server: version 7 or Valkey, a master,
 // no eviction, a memory bound, the append-only file, and min-replicas-to-write where replicas are attached.
 // All failures come joined, each a *SettingError; other errors are Redis' own.
-func CheckServer(ctx context.Context, rdb redis.UniversalClient, unsafe Unsafe) error {
+func CheckServer(ctx context.Context, rdb redis.Cmdable, unsafe Unsafe) error {
 	text, err := rdb.Info(ctx, "server", "replication", "memory", "persistence").Result()
 	if err != nil {
 		return fmt.Errorf("ask Redis for its settings: %w", err)
@@ -71,7 +71,7 @@ func CheckServer(ctx context.Context, rdb redis.UniversalClient, unsafe Unsafe) 
 	return errors.Join(problems...)
 }
 
-func checkReplicas(ctx context.Context, rdb redis.UniversalClient, replicas string) error {
+func checkReplicas(ctx context.Context, rdb redis.Cmdable, replicas string) error {
 	got, err := rdb.ConfigGet(ctx, "min-replicas-to-write").Result()
 	if err != nil || got["min-replicas-to-write"] != "0" {
 		return nil // set, or not ours to read: the server enforces it either way

@@ -75,7 +75,7 @@ var quiet sync.Once
 func redacted(err error) string {
 	type unwrapper interface{ Unwrap() error }
 	for {
-		u, ok := err.(unwrapper) //nolint:errorlint // it walks to the innermost error
+		u, ok := err.(unwrapper)
 		if !ok || u.Unwrap() == nil {
 			return err.Error()
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,7 +25,6 @@ type shop struct {
 	shard *Shard
 	epoch atomic.Int64
 	doubt chan string
-	docs  int
 }
 
 // Epoch and Doubt make the shop its own stock.Epochs.
@@ -175,13 +173,4 @@ func (s *shop) replay() *event.Book {
 		}
 	}
 	return book
-}
-
-func waitDone(t testing.TB, what string, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("timed out: %s", what)
-	}
 }

@@ -57,7 +57,7 @@ func (e *LibraryError) Error() string {
 }
 
 // CheckLibrary compares the library on the server with this build's. The error is a *LibraryError, or Redis'.
-func CheckLibrary(ctx context.Context, rdb redis.UniversalClient) error {
+func CheckLibrary(ctx context.Context, rdb redis.Cmdable) error {
 	libraries, err := rdb.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryName, WithCode: true}).Result()
 	if err != nil {
 		return fmt.Errorf("list the functions of Redis: %w", err)
@@ -74,7 +74,7 @@ func CheckLibrary(ctx context.Context, rdb redis.UniversalClient) error {
 // LoadLibrary loads the library beside whatever else is there. It never replaces: REPLACE would close every
 // shard that was opened on this server. Only a takeover calls it. The error is a *LibraryError when another
 // text is loaded under our name, or Redis'.
-func LoadLibrary(ctx context.Context, rdb redis.UniversalClient) error {
+func LoadLibrary(ctx context.Context, rdb redis.Cmdable) error {
 	err := CheckLibrary(ctx, rdb)
 	if missing, ok := err.(*LibraryError); !ok || !missing.Missing { //nolint:errorlint // CheckLibrary returns it bare
 		return err

@@ -18,13 +18,13 @@ import (
 // A Shard is the raw access to one shard's keys and functions: for takeovers, audits and tests. Safe for
 // concurrent use. It neither retries nor batches.
 type Shard struct {
-	rdb    redis.UniversalClient
+	rdb    redis.Cmdable
 	keys   Keys
 	number int
 }
 
 // NewShard binds a shard's number to a client; it does not touch the network.
-func NewShard(rdb redis.UniversalClient, prefix string, number int) *Shard {
+func NewShard(rdb redis.Cmdable, prefix string, number int) *Shard {
 	return &Shard{rdb: rdb, keys: NewKeys(prefix, number), number: number}
 }
 

@@ -133,7 +133,7 @@ func TestServersDieWithTheirKilledOwnerAndTheNextOpenSweeps(t *testing.T) {
 			// Another sweep, of a test beside this one, may be the one at work.
 			sandboxtest.Eventually(t, 10*time.Second, func() error {
 				if _, err := os.Stat(told.Dir); !os.IsNotExist(err) {
-					return fmt.Errorf("the folder of the killed owner is there: %v", err)
+					return fmt.Errorf("the folder of the killed owner is there: %s", fmt.Sprint(err))
 				}
 				return nil
 			})

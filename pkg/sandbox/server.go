@@ -110,7 +110,7 @@ func (s *Server) Err() error {
 	}
 	select {
 	case <-process.Done():
-		return fmt.Errorf("%s ended by itself (%v): %s", s.name, process.Err(), s.tail(0))
+		return fmt.Errorf("%s ended by itself (%s): %s", s.name, fmt.Sprint(process.Err()), s.tail(0))
 	default:
 		return nil
 	}
@@ -299,7 +299,7 @@ func (s *Server) await(ctx context.Context, process *Process, port int, from int
 			if strings.Contains(tail, "ddress already in use") || strings.Contains(tail, "shared memory block") {
 				return fmt.Errorf("start %s on port %d: %w: %s", s.name, port, errBusy, tail)
 			}
-			return fmt.Errorf("start %s: it ended (%v): %s", s.name, process.Err(), tail)
+			return fmt.Errorf("start %s: it ended (%s): %s", s.name, fmt.Sprint(process.Err()), tail)
 		}
 		if !pause(try, pollEvery) && ctx.Err() != nil {
 			return fmt.Errorf("start %s: no answer on port %d: %w (last: %w)\n%s", s.name, port, ctx.Err(), err, s.tail(from))

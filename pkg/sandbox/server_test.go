@@ -227,7 +227,7 @@ func TestLeftoverServerIsEndedAndAShellInTheFolderIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stack.Close()
-	<-ended
+	t.Logf("it ended: %v", <-ended)
 	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the bystander: %v", err)
 	}

@@ -4,7 +4,8 @@ package stock
 // error texts.
 type Code string
 
-// The codes, in order of precedence: the first that fits is the answer.
+// The codes, in order of precedence: the first that fits is the answer. What keeps a SKU from being taken is
+// looked for line by line, in the order of SKU numbers.
 const (
 	Accepted     Code = "accepted"     // done now; Receipt names it
 	Replayed     Code = "replayed"     // the order is already known: Reservation tells how it stands

@@ -195,6 +195,10 @@ func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error)
 		Opener: func(n int) takeover.Redis {
 			return redisstock.NewOpener(redisstock.NewShard(a.rdb, a.prefix, n), c.Unsafe.checks())
 		},
+		Bind: func(n int) (takeover.Redis, func()) {
+			one := a.rdb.Conn()
+			return redisstock.NewOpener(redisstock.NewShard(one, a.prefix, n), c.Unsafe.checks()), func() { _ = one.Close() }
+		},
 		Sampler:    func(n int) audit.Redis { return redisstock.NewSampler(redisstock.NewShard(a.rdb, a.prefix, n)) },
 		Key:        a.key,
 		OnTampered: c.policy(), AuditEvery: c.AuditEvery, StuckAfter: c.StuckAfter,

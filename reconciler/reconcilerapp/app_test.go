@@ -168,7 +168,7 @@ func TestPassesSideBySideEndEachHoldOnceAndAreClean(t *testing.T) {
 	s.persist(0)
 	sandboxtest.Eventually(t, soon, func() error { // due by both clocks
 		if n, err := s.ledger.Overdue(t.Context(), 0, 0); err != nil || n < 100 {
-			return fmt.Errorf("%d due, %v", n, err)
+			return fmt.Errorf("%d due, %s", n, fmt.Sprint(err))
 		}
 		return nil
 	})

@@ -56,7 +56,6 @@ type shop struct {
 	url    string // Postgres
 	ledger *ledger.Ledger
 	rdb    *redis.Client
-	epochs *rows
 	desk   *redisstock.Desk
 }
 

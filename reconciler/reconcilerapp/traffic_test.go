@@ -146,7 +146,7 @@ func TestServeNeverOpensAHaltedShard(t *testing.T) {
 	sandboxtest.Eventually(t, soon, func() error { // closed at once
 		st, err := status.Status(t.Context())
 		if err != nil || st.Mode != "closed" {
-			return fmt.Errorf("%+v %v", st, err)
+			return fmt.Errorf("%+v %s", st, fmt.Sprint(err))
 		}
 		return nil
 	})

@@ -263,7 +263,7 @@ func TestRetargetMovesNewConnectionsOnly(t *testing.T) {
 	}
 	sandboxtest.Eventually(t, 10*time.Second, func() error {
 		if got, err := old.Get(ctx, "who").Result(); got != "second" {
-			return fmt.Errorf("after CloseAll it is with %q, %v", got, err)
+			return fmt.Errorf("after CloseAll it is with %q, %s", got, fmt.Sprint(err))
 		}
 		return nil
 	})

@@ -17,7 +17,8 @@ import (
 //	replayed confirmed          …or the state in which it stands
 //	shortfall or confirmed      one of several words
 //	attempt 2                   the attempt that the order stands at
-//	left tea 3                  what was available, beside sold out, shortfall and refused
+//	left tea 3                  what was available, beside sold out, shortfall and refused…
+//	left tea 3 of 4             …and what had been asked
 //	available 6  (held, committed)     after the step, of the SKU that it or its order is about
 //	tea available 6                    of a SKU
 //	19 sold out                 of a crowd: so many got that word
@@ -29,6 +30,7 @@ type expectation struct {
 	units   *int64
 	attempt int64
 	left    map[string]int64
+	asked   map[string]int64
 	shelf   []shelfClause
 	counts  map[Word]int // of a crowd
 }
@@ -113,6 +115,13 @@ func (e *expectation) further(subject string, f []string) bool {
 	if err != nil {
 		return false
 	}
+	if len(f) == 5 && f[0] == "left" && f[3] == "of" {
+		if e.asked == nil {
+			e.asked = map[string]int64{}
+		}
+		e.asked[f[1]] = n
+		return e.further(subject, f[:3])
+	}
 	switch {
 	case len(f) == 2 && f[0] == "attempt":
 		e.attempt = n
@@ -158,8 +167,24 @@ func (e *expectation) met(a Answer) error {
 		return fmt.Errorf("it has %d units, not %d", a.Units, *e.units)
 	case e.attempt != 0 && a.Attempt != e.attempt:
 		return fmt.Errorf("it stands at attempt %d, not %d", a.Attempt, e.attempt)
-	case e.left != nil && !maps.Equal(a.Left, e.left):
-		return fmt.Errorf("%v were left, not %v", a.Left, e.left)
+	}
+	return e.metShort(a)
+}
+
+// metShort compares what is said of the lines of a refusal.
+func (e *expectation) metShort(a Answer) error {
+	left, asked := map[string]int64{}, map[string]int64{}
+	for sku, s := range a.Left {
+		left[sku] = s.Available
+		if _, wanted := e.asked[sku]; wanted {
+			asked[sku] = s.Asked
+		}
+	}
+	if e.left != nil && !maps.Equal(left, e.left) {
+		return fmt.Errorf("%v were left, not %v", left, e.left)
+	}
+	if e.asked != nil && !maps.Equal(asked, e.asked) {
+		return fmt.Errorf("%v were asked, not %v", asked, e.asked)
 	}
 	return nil
 }

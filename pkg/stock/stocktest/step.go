@@ -94,8 +94,11 @@ type Answer struct {
 	State   stock.State // of the order or document as it stands afterwards
 	Attempt int64
 	Units   int64            // of all lines of the order
-	Left    map[string]int64 // available per SKU, beside sold out, shortfall and refused
+	Left    map[string]Short // per SKU, beside sold out, shortfall and refused
 }
+
+// A Short is what was asked of a SKU and what is there.
+type Short struct{ Asked, Available int64 }
 
 // A Shop is whatever serves orders: a strategy with all that it needs around it. It begins empty.
 type Shop interface {
@@ -130,9 +133,9 @@ func Told(verb Verb, out stock.Outcome, name func(int64) string) Answer {
 	}
 	for _, s := range out.Short {
 		if a.Left == nil {
-			a.Left = map[string]int64{}
+			a.Left = map[string]Short{}
 		}
-		a.Left[name(s.SKU)] = s.Available
+		a.Left[name(s.SKU)] = Short{Asked: s.Asked, Available: s.Available}
 	}
 	return a
 }

@@ -3,7 +3,6 @@ package repair
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -171,14 +170,4 @@ func (w *ward) endedInRedis(order string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent[order].ended
-}
-
-// odd is the act about holds that Redis could not end.
-func (e Ended) odd(shard int) (Act, bool) {
-	if e.Odd == 0 {
-		return Act{}, false
-	}
-	return Act{Shard: shard, Class: "overdue", Verb: "expire", State: Operator,
-		Text:   fmt.Sprintf("%d holds are due, but Redis has no such hold or cannot reckon with its SKU", e.Odd),
-		Remedy: "look at what the audit names"}, true
 }

@@ -107,7 +107,9 @@ func (w *ward) attempt(ctx context.Context, class string, before any, o takeover
 	}
 	act.Repair = id
 	o.Shard, o.FreshLog = w.number, w.freshLog
-	report, failed := takeover.Run(own, w.redis, w.opener, o)
+	bound, release := w.Bind(w.number)
+	report, failed := takeover.Run(own, bound, w.opener, o)
+	release()
 	var step *takeover.StepError
 	w.freshLog = errors.As(failed, &step) && step.Step == takeover.StepOpen
 	w.Metrics.tookOver(class, report, failed)

@@ -29,7 +29,11 @@ type Config struct {
 	Epochs *Epochs
 	Desk   stock.Desk
 	// Opener and Sampler bind one shard of Redis; Key names one of its keys ("state", "orders", "log", …).
-	Opener  func(shard int) takeover.Redis
+	Opener func(shard int) takeover.Redis
+	// Bind is Opener for one takeover: all of it goes over one connection, which release gives back. Connections of
+	// a pool may lead to two servers while an address moves from one to the other, and a shard that was fenced on
+	// one and compared on the other would open with what nobody looked at.
+	Bind    func(shard int) (bound takeover.Redis, release func())
 	Sampler func(shard int) audit.Redis
 	Key     func(shard int, part string) string
 
