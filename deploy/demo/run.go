@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -189,24 +191,24 @@ func (w *show) reach(ctx context.Context) {
 	}
 }
 
-// sharing tells who reads what.
-func (w *show) sharing(ctx context.Context) {
-	reached, err := w.pipeline.Reach(ctx)
-	if err != nil || len(reached) < 2 {
-		return
+// sharing tells who reads what, as soon as every consumer has its share.
+func (w *show) sharing(ctx context.Context) error {
+	if w.settings.Shards == 1 {
+		return nil
+	}
+	reached, err := w.pipeline.AwaitSharing(ctx)
+	if err != nil {
+		return err
 	}
 	shards := map[string][]string{}
-	var names []string
 	for _, r := range reached {
 		name := orNobody(r.Consumer)
-		if shards[name] == nil {
-			names = append(names, name)
-		}
 		shards[name] = append(shards[name], fmt.Sprint(r.Shard))
 	}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		w.panel.Say("%s reads shard %s", name, strings.Join(shards[name], ", "))
 	}
+	return nil
 }
 
 func orNobody(consumer string) string {

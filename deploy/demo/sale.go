@@ -63,9 +63,10 @@ func (w *show) stocked(ctx context.Context, articles []sale.Article) error {
 		return err
 	}
 	hot := articles[0]
-	w.panel.Say("for sale: %s units of %s (%s), and %s", verdict.Count(hot.Opening), hot.SKU, w.pipeline.Peek(figures[hot.SKU]), several(len(articles)-1, "other article"))
-	w.sharing(ctx)
-	return nil
+	w.panel.Say("for sale: %s units of %s, and %s. To see the first:", verdict.Count(hot.Opening), hot.SKU, several(len(articles)-1, "other article"))
+	w.panel.Say("  %s", w.pipeline.Peek(figures[hot.SKU]))
+	w.panel.Say("  curl %s/v1/stock/%s", w.pipeline.APIs()[0], hot.SKU)
+	return w.sharing(ctx)
 }
 
 // saleFacts gathers what the verdict needs. The stock is read last, after the audit, so that nothing that happened

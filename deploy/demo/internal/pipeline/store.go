@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	drainPause    = 50 * time.Millisecond
-	drainPatience = 60 * time.Second // without any progress of the consumers
-	pageOfOrders  = 1000
-	mostRepairs   = 1000
+	drainPause = 50 * time.Millisecond
+	// sharingPatience is longer than the consumers take to come to a fair share.
+	sharingPatience = 5 * time.Second
+	drainPatience   = 60 * time.Second // without any progress of the consumers
+	pageOfOrders    = 1000
+	mostRepairs     = 1000
 )
 
 // A Figure is what both stores say of a SKU.
@@ -201,6 +203,27 @@ func (p *Pipeline) Reach(ctx context.Context) ([]Reach, error) {
 	return reached, nil
 }
 
+// AwaitSharing waits until every consumer reads a shard, or there are no more shards, and says who reads which. The
+// first consumer takes all and gives up what is too much, which takes some heartbeats; it waits no longer than that.
+func (p *Pipeline) AwaitSharing(ctx context.Context) ([]Reach, error) {
+	for deadline := time.Now().Add(sharingPatience); ; {
+		reached, err := p.Reach(ctx)
+		if err != nil {
+			return nil, err
+		}
+		readers := map[string]bool{}
+		for _, r := range reached {
+			readers[r.Consumer] = true
+		}
+		if !readers[""] && len(readers) == min(len(reached), p.shape.Consumers) || time.Now().After(deadline) {
+			return reached, nil
+		}
+		if !pause(ctx, drainPause) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // Lag is the sum over all shards, or -1 when it can not be told now.
 func (p *Pipeline) Lag(ctx context.Context) int64 { return LagOf(p.Reach(ctx)) }
 
@@ -237,7 +260,7 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 		halted := slices.ContainsFunc(reached, func(r Reach) bool { return r.State == ledger.StateHalted })
 		switch {
 		case halted || time.Now().After(deadline):
-			return fmt.Errorf("Postgres does not get everything: %s", stuck(reached, err))
+			return fmt.Errorf("wait until Postgres has everything: %s", stuck(reached, err))
 		case !pause(ctx, drainPause):
 			return context.Cause(ctx)
 		}

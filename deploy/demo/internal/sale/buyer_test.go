@@ -16,7 +16,9 @@ func TestWhatABuyerMakesOfItsAnswers(t *testing.T) {
 	taken := reply{reservation: api.Reservation{Receipt: "0.1.7.0", Attempt: 1}}
 	replayed := reply{reservation: api.Reservation{Receipt: "0.1.7.0", Attempt: 1, Replayed: true}}
 	elsewhere := reply{reservation: api.Reservation{Receipt: "0.1.8.0", Attempt: 1, Replayed: true}}
-	refused := func(code, reason string) reply { return reply{err: fmt.Errorf("ask: %w", &api.Problem{Code: code, Reason: reason})} }
+	refused := func(code, reason string) reply {
+		return reply{err: fmt.Errorf("ask: %w", &api.Problem{Code: code, Reason: reason})}
+	}
 	for _, c := range []struct {
 		name    string
 		replies []reply

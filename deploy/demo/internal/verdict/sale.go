@@ -35,9 +35,9 @@ func (f *SaleFacts) answered() Promise {
 			b.add("order %s: %s", o.ID, o.Told)
 		}
 	}
-	return b.promise("every buyer got an answer", "%s orders: %s confirmed, %s released, %s left to expire, %s refused, %s closed, %s unanswered",
+	return b.promise("every buyer got an answer", "%s orders: %s confirmed, %s released, %s left to expire, %s refused, %s without",
 		Count(len(f.Orders)), Count(told[sale.Confirmed]), Count(told[sale.Released]), Count(told[sale.Held]),
-		Count(told[sale.Refused]), Count(told[sale.Closed]), Count(told[sale.Unknown]))
+		Count(told[sale.Refused]), Count(b.count))
 }
 
 // sold sums up, by SKU, what the callers were told is theirs. Where no answer came, Postgres is asked: either is
@@ -135,7 +135,7 @@ func (f *SaleFacts) persisted() Promise {
 			b.add("order %s is in Postgres, and nobody asked for it", id)
 		}
 	}
-	return b.promise("every acceptance is in Postgres exactly once", "%s accepted, %s missing, %s that nobody asked for, %s lost and reported",
+	return b.promise("every acceptance is in Postgres exactly once", "%s accepted, %s missing, %s extra, %s lost and reported",
 		Count(accepted), Count(missing), Count(extra), Count(lost))
 }
 
@@ -219,24 +219,18 @@ func (f *SaleFacts) addsUp(sold map[string]int64) Promise {
 // compare holds a SKU in both stores against what the callers' lists say.
 func compare(b *breaches, sku string, want stock.Quantities, f pipeline.Figure) {
 	redis, postgres := "nothing", "nothing"
-	same := true
+	if f.Foul != "" {
+		redis = f.Foul
+	}
 	if f.Redis != nil {
 		redis = f.Redis.Quantities.String()
-		same = f.Redis.Quantities == want
-	} else {
-		same = false
-		if f.Foul != "" {
-			redis = f.Foul
-		}
 	}
 	if f.Postgres != nil {
 		postgres = f.Postgres.Quantities.String()
-		same = same && f.Postgres.Quantities == want
-	} else {
-		same = false
 	}
+	same := f.Redis != nil && f.Redis.Quantities == want && f.Postgres != nil && f.Postgres.Quantities == want
 	if !same {
-		b.add("%s (number %d): the callers' lists say %v, Redis %s, Postgres %s", sku, f.Number, want, redis, postgres)
+		b.add("%s (number %d): %v expected, Redis %s, Postgres %s", sku, f.Number, want, redis, postgres)
 	}
 }
 
