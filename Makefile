@@ -16,7 +16,7 @@ TIMEOUT ?= 8m
 
 .PHONY: help
 help: ## List these targets.
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: setup ## Play a sale on a private stack and audit it; ORDERS=file SHARDS=n KEEP=folder ARGS='more flags'.
@@ -25,6 +25,17 @@ demo: setup ## Play a sale on a private stack and audit it; ORDERS=file SHARDS=n
 .PHONY: test
 test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrows it.
 	go test -timeout $(TIMEOUT) $(ARGS) ./...
+
+# Run inside its folder, because only there go test passes the table on while it grows.
+.PHONY: test-e2e
+test-e2e: setup ## Keep the promises at their full size, over real processes; prints a table. ARGS='-run TestName'.
+	@cd deploy/suites/e2e && STOCKPIPE_E2E=full go test -count=1 -timeout 40m $(ARGS)
+
+CHECKS ?= 2000
+
+.PHONY: test-model
+test-model: setup ## Compare model, Redis, log and Postgres over CHECKS (2000) random histories, on 1 shard and on 4.
+	go test -count=1 -timeout 4h -run 'PostgresAgree|Mutant' ./deploy/suites/protocol -v -rapid.checks=$(CHECKS) $(ARGS)
 
 .PHONY: race
 race: setup ## Run the tests of the libraries under the race detector.
