@@ -66,7 +66,7 @@ fuzz: setup ## Run every fuzz target for FUZZTIME (10s) each.
 build: ## Build the three roles into .bin.
 	@mkdir -p $(BIN)
 	@for role in $(ROLES); do \
-		if [ -f "$$role/main.go" ]; then go build -o "$(BIN)/$$role" "./$$role" || exit 1; echo ".bin/$$role"; fi; \
+		if [ -f "$$role/main.go" ]; then go build -o "$(BIN)/stockpipe-$$role" "./$$role" || exit 1; echo ".bin/stockpipe-$$role"; fi; \
 	done
 
 .PHONY: setup

@@ -77,7 +77,7 @@ create table event (
 create index event_document on event (shard, id) where starts_with(id, '~');
 
 -- One row per attempt of an order. attempt is the key; asked is the attempt as the client numbered it (they
--- differ once a record was dropped after retention and the client began again: PROTOCOL D).
+-- differ once a record was dropped after retention and the client began again: protocol D).
 create table reservation (
     shard      bigint not null,
     order_id   text collate "C" not null,
@@ -107,7 +107,7 @@ create table reservation_line (
 );
 
 -- Documents are written here first, under ids that are unique for ever; only the consumer says applied or
--- refused, in the transaction of the entry (PROTOCOL F).
+-- refused, in the transaction of the entry (protocol F).
 create table stock_document (
     id          text collate "C" primary key,      -- as the client wrote it; ~open:<number> is ours
     shard       bigint not null,

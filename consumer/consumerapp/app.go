@@ -18,6 +18,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/metrics"
 	"github.com/stockpipe/stockpipe/pkg/redisstock"
 	"github.com/stockpipe/stockpipe/pkg/service"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 const (
@@ -164,9 +165,9 @@ func (a *app) reader(c Config) func(shard int) apply.Reader {
 // fence closes Redis behind a shard that was halted just now, so that nothing more is accepted after the entry that
 // cannot be applied. A Redis that has a later epoch already is closed by whoever claimed that.
 func (a *app) fence(ctx context.Context, shard int, claim ledger.Claim) error {
-	_, err := redisstock.NewShard(a.rdb, a.prefix, shard).Fence(ctx, a.work.ID(), claim.Epoch, claim.Nonce, false)
-	var refused *redisstock.RefusedError
-	if errors.As(err, &refused) && refused.Class == "EPOCH" {
+	seal := takeover.Seal{Shard: shard, Ledger: a.work.ID(), Epoch: claim.Epoch, Nonce: claim.Nonce}
+	err := redisstock.NewOpener(redisstock.NewShard(a.rdb, a.prefix, shard), redisstock.Unsafe{}).Fence(ctx, seal, false)
+	if errors.Is(err, takeover.ErrSuperseded) {
 		return nil
 	}
 	return err

@@ -32,7 +32,7 @@ type Applied struct {
 
 // Apply persists entries of one shard, in any order and however often they come: what the ledger has is
 // compared and dropped, what follows its position is taken in order, and each transaction moves stock, orders,
-// documents and the position together (PROTOCOL G). Safe for concurrent use; the shard's row serves one at a
+// documents and the position together (protocol G). Safe for concurrent use; the shard's row serves one at a
 // time.
 //
 // It stops early with a *GapError (an entry is missing), an *AheadError (an entry of an epoch that the ledger

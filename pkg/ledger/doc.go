@@ -2,9 +2,10 @@
 // exactly once, as an exact past of what Redis decided; everything else reads that past or moves a shard from
 // one epoch to the next.
 //
-// A reader's order: ledger.go (Open), shard.go, apply.go → fold.go → copy.go (one batch becomes one
-// transaction), halt.go (what cannot be applied), claim.go and snapshot.go (a takeover's steps), view.go and
-// invariant.go (what an audit reads).
+// A reader's order: ledger.go (Open), shard.go, apply.go → transaction.go → fold.go → write.go → copy.go
+// (one batch becomes one transaction; a new order's row is made in copy.go), halt.go (what cannot be applied), claim.go and snapshot.go (a takeover's steps), view.go and
+// invariant.go (what an audit reads); then sku.go, catalog.go and document.go (what is written before Redis is asked),
+// watch.go, waiter.go and standing.go (what producers know), assignment.go, turn.go and producer.go (who lives).
 //
 // It is not the place that says what an operation does (event.Book) nor what text means (package event), and
 // it never talks to Redis.

@@ -30,7 +30,7 @@ const (
 )
 
 // A Document is a change of stock that comes from outside the sale: written here first, under an id that is
-// unique for ever, then moved in Redis (PROTOCOL F).
+// unique for ever, then moved in Redis (protocol F).
 type Document struct {
 	ID             string
 	Shard          int

@@ -11,7 +11,7 @@ import (
 // MaxCounted is where Overdue stops counting.
 const MaxCounted = 100_000
 
-// A DueHold is a hold whose time has come by Postgres' clock. Redis has the second word (PROTOCOL K).
+// A DueHold is a hold whose time has come by Postgres' clock. Redis has the second word (protocol K).
 type DueHold struct {
 	OrderID       string
 	Attempt       int64 // as asked, what an expire must name

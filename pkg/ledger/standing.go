@@ -19,7 +19,7 @@ type epochView struct {
 	last    int64 // where epoch ended; 0 without a row
 }
 
-// Standing says what became of a receipt (PROTOCOL J): persisted, lost, accepted (Redis may have it, the ledger
+// Standing says what became of a receipt (protocol J): persisted, lost, accepted (Redis may have it, the ledger
 // has not reached it) or unknown (no such shard, no such position, or an epoch newer than the ledger's).
 // Persisted and lost are final.
 func (l *Ledger) Standing(ctx context.Context, r stock.Receipt) (stock.Standing, error) {

@@ -17,7 +17,7 @@ type history struct {
 	rows    map[int64]bool  // epochs that left a row in epoch_end
 }
 
-// standing follows PROTOCOL J word by word, from the truth.
+// standing follows protocol J word by word, from the truth.
 func (h history) standing(epoch, seq int64) stock.Standing {
 	newest := h.numbers[len(h.numbers)-1]
 	switch {

@@ -343,7 +343,7 @@ func (s *watchedShard) over() []int64 {
 	return epochs
 }
 
-// Resolve says what may be answered to an acceptance whose reply has just arrived (PROTOCOL N): accepted, or
+// Resolve says what may be answered to an acceptance whose reply has just arrived (protocol N): accepted, or
 // persisted already, from memory, when the receipt's epoch is the newest known and that knowledge is young
 // enough. Else Redis may have accepted under an epoch that is over, and the ledger is asked: persisted and lost
 // are final, but accepted counts only after an exchange, since an isolated old primary still serves reads.

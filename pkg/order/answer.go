@@ -43,52 +43,48 @@ type names struct {
 }
 
 // text names one SKU.
-func (c *Clerk) text(ctx context.Context, number int64, known *names) (string, error) {
+func (c *Clerk) text(ctx context.Context, number int64, known *names) string {
 	if known != nil {
 		if i, ok := slices.BinarySearch(known.numbers, number); ok {
-			return known.texts[i], nil
+			return known.texts[i]
 		}
 	}
-	named, err := c.named(ctx, stock.Lines{{SKU: number}}, nil)
-	if err != nil {
-		return "", err
-	}
-	return named[0].SKU, nil
+	return c.named(ctx, stock.Lines{{SKU: number}}, nil)[0].SKU
 }
 
 // answer turns a reservation into an Answer, with SKU texts from what is known or from the catalog.
-func (c *Clerk) answer(ctx context.Context, r *stock.Reservation, known *names) (Answer, error) {
-	lines, err := c.named(ctx, r.Lines, known)
-	if err != nil {
-		return Answer{}, err
-	}
+func (c *Clerk) answer(ctx context.Context, r *stock.Reservation, known *names) Answer {
+	lines := c.named(ctx, r.Lines, known)
 	a := Answer{ID: r.ID, Attempt: r.Attempt, State: r.State, Buyer: r.Buyer, Receipt: r.Receipt, Level: Memory, Lines: lines}
 	if r.State == stock.Held || r.State == stock.Expired {
 		a.ExpiresMillis = r.ExpiresMillis
 	}
-	return a, nil
+	return a
 }
 
-func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) ([]Line, error) {
+// named gives the lines their SKU texts. It runs after the decision, so it cannot fail: whoever was accepted must
+// not be told that nothing was written because the catalog is away. A SKU that cannot be named is "#<number>".
+func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) []Line {
 	out := make([]Line, len(lines))
 	if known != nil && len(known.numbers) == len(lines) && sameNumbers(known.numbers, lines) {
 		for i := range lines {
 			out[i] = Line{SKU: known.texts[i], Quantity: lines[i].Now}
 		}
-		return out, nil
+		return out
 	}
 	numbers := make([]int64, len(lines))
 	for i := range lines {
 		numbers[i] = lines[i].SKU
 	}
 	texts, err := c.parts.Catalog.Names(ctx, numbers)
-	if err != nil {
-		return nil, c.ledgerAway(fmt.Errorf("name %d SKUs: %w", len(numbers), err))
+	for i, l := range lines {
+		text, ok := texts[l.SKU]
+		if err != nil || !ok {
+			text = fmt.Sprintf("#%d", l.SKU)
+		}
+		out[i] = Line{SKU: text, Quantity: l.Now}
 	}
-	for i := range lines {
-		out[i] = Line{SKU: texts[lines[i].SKU], Quantity: lines[i].Now}
-	}
-	return out, nil
+	return out
 }
 
 func sameNumbers(numbers []int64, lines stock.Lines) bool {
@@ -101,30 +97,24 @@ func sameNumbers(numbers []int64, lines stock.Lines) bool {
 }
 
 // shorts names the lines of a refusal.
-func (c *Clerk) shorts(ctx context.Context, short []stock.Short, known *names) ([]ShortLine, error) {
+func (c *Clerk) shorts(ctx context.Context, short []stock.Short, known *names) []ShortLine {
 	lines := make(stock.Lines, len(short))
 	for i, s := range short {
 		lines[i] = stock.Line{SKU: s.SKU}
 	}
-	named, err := c.named(ctx, lines, known)
-	if err != nil {
-		return nil, err
-	}
+	named := c.named(ctx, lines, known)
 	out := make([]ShortLine, len(short))
 	for i, s := range short {
 		out[i] = ShortLine{SKU: named[i].SKU, Asked: s.Asked, Available: s.Available}
 	}
-	return out, nil
+	return out
 }
 
 // refusal is the error of an outcome that stands against every kind of operation.
 func (c *Clerk) refusal(ctx context.Context, shard int, out stock.Outcome, known *names) error {
 	switch out.Code {
 	case stock.MissingSKU, stock.FrozenSKU, stock.Inconsistent, stock.ClosedSKU, stock.UnopenedSKU:
-		text, err := c.text(ctx, out.SKU, known)
-		if err != nil {
-			return err
-		}
+		text := c.text(ctx, out.SKU, known)
 		if out.Code == stock.MissingSKU || out.Code == stock.ClosedSKU {
 			c.parts.Catalog.Forget(text)
 		}

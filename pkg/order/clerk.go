@@ -55,7 +55,7 @@ func NewClerk(p Parts) (*Clerk, error) {
 }
 
 // decide sends an operation and judges what came back: an acceptance counts only under an epoch that still
-// stands when the reply arrives (PROTOCOL N), and a refusal only if no newer epoch was learnt meanwhile, because
+// stands when the reply arrives (protocol N), and a refusal only if no newer epoch was learnt meanwhile, because
 // an isolated old master refuses for reasons that are not true any more.
 func (c *Clerk) decide(ctx context.Context, shard int, op stock.Operation) (stock.Outcome, error) {
 	for range mostLost {

@@ -349,3 +349,30 @@ func TestOneOrderFromManyCallersTakesStockOnce(t *testing.T) {
 		t.Errorf("tea stands at %v", f)
 	}
 }
+
+// nameless is a catalog whose ledger went away after the SKUs were found.
+type nameless struct{ order.Catalog }
+
+func (nameless) Names(context.Context, []int64) (map[int64]string, error) {
+	return nil, errors.New("down")
+}
+
+// Names come from the ledger. Whoever was accepted must not be told that nothing was written because it is away.
+func TestAnAcceptedCallIsAcceptedWhoeverCannotNameItsSKUs(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"confirm", "release"} {
+		w, _ := open(t, 1)
+		p := w.Parts()
+		p.Catalog = nameless{p.Catalog}
+		c := must[*order.Clerk](t)(order.NewClerk(p))
+		must[order.Answer](t)(c.Reserve(t.Context(), tea("o1", 2)))
+		call := c.Confirm
+		if kind == "release" {
+			call = c.Release
+		}
+		a, err := call(t.Context(), "o1", 1, order.Memory)
+		if err != nil || len(a.Lines) != 1 || a.Lines[0].Quantity != 2 || !strings.HasPrefix(a.Lines[0].SKU, "#") {
+			t.Errorf("%s: %+v, %v", kind, a, err)
+		}
+	}
+}

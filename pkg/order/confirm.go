@@ -106,13 +106,13 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 	r := &out.Reservation
 	switch out.Code {
 	case stock.Accepted:
-		return c.answer(ctx, r, nil)
+		return c.answer(ctx, r, nil), nil
 	case stock.Replayed:
 		// A confirm after expiry is the next attempt, so its repeat finds that one confirmed.
 		if (r.State == stock.Confirmed || r.State == stock.Fulfilled) && r.Attempt <= attempt+1 {
-			a, err := c.answer(ctx, r, nil)
+			a := c.answer(ctx, r, nil)
 			a.Replayed = true
-			return a, err
+			return a, nil
 		}
 		if r.Attempt == attempt && r.State.Ended() && r.State != stock.Expired {
 			return Answer{}, c.state(ctx, r, fmt.Sprintf("order %s was %s, its units are back in stock: reserve again as attempt %d", id, r.State, attempt+1))
@@ -128,10 +128,7 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 
 // shortfall records the refusal before it is answered: somebody has to refund a buyer, and no entry says so.
 func (c *Clerk) shortfall(ctx context.Context, shard int, id string, attempt int64, short []stock.Short) error {
-	lines, err := c.shorts(ctx, short, nil)
-	if err != nil {
-		return err
-	}
+	lines := c.shorts(ctx, short, nil)
 	if err := c.parts.Orders.Shortfall(ctx, shard, id, attempt, short); err != nil {
 		return c.ledgerAway(fmt.Errorf("record the shortfall of order %s: %w", id, err))
 	}
@@ -139,9 +136,5 @@ func (c *Clerk) shortfall(ctx context.Context, shard int, id string, attempt int
 }
 
 func (c *Clerk) state(ctx context.Context, r *stock.Reservation, why string) error {
-	a, err := c.answer(ctx, r, nil)
-	if err != nil {
-		return err
-	}
-	return &StateError{Why: why, Order: a}
+	return &StateError{Why: why, Order: c.answer(ctx, r, nil)}
 }

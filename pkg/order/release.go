@@ -54,15 +54,15 @@ func (c *Clerk) released(ctx context.Context, shard int, out stock.Outcome, id s
 	r := &out.Reservation
 	switch out.Code {
 	case stock.Accepted:
-		return c.answer(ctx, r, nil)
+		return c.answer(ctx, r, nil), nil
 	case stock.Replayed, stock.Conflict:
 		if out.Code == stock.Replayed && (r.State == stock.Confirmed || r.State == stock.Fulfilled) {
-			return Answer{}, c.state(ctx, r, fmt.Sprintf("order %s is %s: a release ends holds only; cancel the order instead", id, r.State))
+			return Answer{}, c.state(ctx, r, fmt.Sprintf("order %s is %s: a release ends holds only", id, r.State))
 		}
 		if out.Code == stock.Replayed && r.Attempt == attempt {
-			a, err := c.answer(ctx, r, nil)
+			a := c.answer(ctx, r, nil)
 			a.Replayed = true
-			return a, err
+			return a, nil
 		}
 		return Answer{}, c.conflict(ctx, r, fmt.Sprintf("order %s stands at attempt %d, %s: name that attempt if it is the one to release", id, r.Attempt, r.State))
 	}

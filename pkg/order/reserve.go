@@ -165,17 +165,13 @@ func (c *Clerk) reserve(ctx context.Context, shard int, op stock.Operation, know
 	}
 	switch out.Code {
 	case stock.Accepted, stock.Replayed:
-		a, err := c.answer(ctx, &out.Reservation, known)
+		a := c.answer(ctx, &out.Reservation, known)
 		a.Replayed, a.Level = out.Code == stock.Replayed, level
-		return a, err
+		return a, nil
 	case stock.Conflict:
 		return Answer{}, c.conflict(ctx, &out.Reservation, takingConflict(&out.Reservation, &op))
 	case stock.SoldOut:
-		short, err := c.shorts(ctx, out.Short, known)
-		if err != nil {
-			return Answer{}, err
-		}
-		return Answer{}, &SoldOutError{Lines: short}
+		return Answer{}, &SoldOutError{Lines: c.shorts(ctx, out.Short, known)}
 	}
 	return Answer{}, c.refusal(ctx, shard, out, known)
 }
@@ -211,9 +207,5 @@ func takingConflict(r *stock.Reservation, op *stock.Operation) string {
 
 // conflict answers with the order as it stands.
 func (c *Clerk) conflict(ctx context.Context, r *stock.Reservation, why string) error {
-	a, err := c.answer(ctx, r, nil)
-	if err != nil {
-		return err
-	}
-	return &ConflictError{Why: why, Order: a}
+	return &ConflictError{Why: why, Order: c.answer(ctx, r, nil)}
 }

@@ -33,7 +33,7 @@ type Receipts interface {
 	// Wait returns once the ledger says persisted or lost, or with the context's end, which is an error.
 	Wait(ctx context.Context, r stock.Receipt) (stock.Standing, error)
 	// Resolve judges an acceptance at the moment that its reply arrives: from memory while it stands under the
-	// newest epoch, else by asking the ledger (PROTOCOL N).
+	// newest epoch, else by asking the ledger (protocol N).
 	Resolve(ctx context.Context, r stock.Receipt) (stock.Standing, error)
 	// Standing asks the ledger now.
 	Standing(ctx context.Context, r stock.Receipt) (stock.Standing, error)

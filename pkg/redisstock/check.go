@@ -91,8 +91,3 @@ func parseInfo(text string) map[string]string {
 	}
 	return out
 }
-
-// Check is CheckServer on this shard's server, as a takeover's first step.
-func (s *Shard) Check(ctx context.Context, unsafe Unsafe) error {
-	return CheckServer(ctx, s.rdb, unsafe)
-}

@@ -40,7 +40,7 @@ type Desk struct {
 	stats  Stats
 
 	mu     sync.RWMutex
-	shards map[int]*counter
+	shards map[int]*branch
 	work   sync.WaitGroup // flushers under way
 }
 
@@ -48,7 +48,7 @@ var _ stock.Desk = (*Desk)(nil)
 
 // NewDesk makes a Desk over a client from Connect; it does not touch the network.
 func NewDesk(rdb redis.UniversalClient, prefix string, epochs stock.Epochs) *Desk {
-	return &Desk{rdb: rdb, prefix: prefix, epochs: epochs, shards: map[int]*counter{}}
+	return &Desk{rdb: rdb, prefix: prefix, epochs: epochs, shards: map[int]*branch{}}
 }
 
 // Close waits for the calls under way. The client stays open: it was given.
@@ -67,8 +67,8 @@ type Stats struct {
 // Stats are the Desk's live counters.
 func (d *Desk) Stats() *Stats { return &d.stats }
 
-// A counter is one shard's part of the Desk: its two lanes and what its replies taught.
-type counter struct {
+// A branch is one shard's part of the Desk: its two lanes and what its replies taught.
+type branch struct {
 	number int
 	keys   []string
 	apply  lane // may take units; a full Redis refuses it
@@ -79,7 +79,7 @@ type counter struct {
 	seen  atomic.Pointer[stock.Position] // newest position answered to us
 }
 
-func (d *Desk) counter(shard int) *counter {
+func (d *Desk) branch(shard int) *branch {
 	d.mu.RLock()
 	c := d.shards[shard]
 	d.mu.RUnlock()
@@ -89,7 +89,7 @@ func (d *Desk) counter(shard int) *counter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c = d.shards[shard]; c == nil {
-		c = &counter{number: shard, keys: NewKeys(d.prefix, shard).list()}
+		c = &branch{number: shard, keys: NewKeys(d.prefix, shard).list()}
 		c.apply.function, c.settle.function = fnApply, fnSettle
 		d.shards[shard] = c
 	}
@@ -102,9 +102,9 @@ var began = time.Now()
 func ours() int64 { return time.Since(began).Milliseconds() }
 
 // redisNow is Redis' time by what the last reply said.
-func (c *counter) redisNow() int64 { return ours() + c.clock.Load() }
+func (c *branch) redisNow() int64 { return ours() + c.clock.Load() }
 
-func (c *counter) learn(r reply, epoch int64) {
+func (c *branch) learn(r reply, epoch int64) {
 	if r.time > 0 {
 		c.clock.Store(r.time - ours())
 		c.known.Store(true)
@@ -122,7 +122,7 @@ func (c *counter) learn(r reply, epoch int64) {
 }
 
 // minSeq is the highest seq that we know of this epoch: a Redis below it was rewound.
-func (c *counter) minSeq(e stock.Epoch) int64 {
+func (c *branch) minSeq(e stock.Epoch) int64 {
 	if seen := c.seen.Load(); seen != nil && seen.Epoch == e.Epoch && seen.Seq > e.Applied {
 		return seen.Seq
 	}
@@ -135,7 +135,7 @@ func (d *Desk) Do(ctx context.Context, shard int, op stock.Operation) (stock.Out
 	if err := event.CheckOperation(&op); err != nil {
 		return stock.Outcome{}, err
 	}
-	c := d.counter(shard)
+	c := d.branch(shard)
 	var unknownUntil int64 // Redis time until which an earlier try of ours may still be executed; 0 = none
 	tries := 0
 	for range maxRounds {
@@ -225,7 +225,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // call sends one batch and answers each of its operations. It never fails: failures are answers, too.
-func (d *Desk) call(ctx context.Context, c *counter, l *lane, batch []*pending) {
+func (d *Desk) call(ctx context.Context, c *branch, l *lane, batch []*pending) {
 	e := d.epochs.Epoch(c.number)
 	if !e.Open {
 		each(batch, answer{class: class{reason: e.Reason, known: true}, epoch: e.Epoch})
@@ -268,7 +268,7 @@ func (d *Desk) call(ctx context.Context, c *counter, l *lane, batch []*pending) 
 }
 
 // send writes the batch as one call and gives the reply's text.
-func (d *Desk) send(ctx context.Context, c *counter, l *lane, e stock.Epoch, deadline int64, batch []*pending) (string, error) {
+func (d *Desk) send(ctx context.Context, c *branch, l *lane, e stock.Epoch, deadline int64, batch []*pending) (string, error) {
 	w := wires.Get().(*wire)
 	defer wires.Put(w)
 	w.text.Reset()
@@ -284,7 +284,7 @@ func (d *Desk) send(ctx context.Context, c *counter, l *lane, e stock.Epoch, dea
 }
 
 // failed answers all operations of a call that came back as an error.
-func (d *Desk) failed(c *counter, e stock.Epoch, batch []*pending, err error, deadline int64) {
+func (d *Desk) failed(c *branch, e stock.Epoch, batch []*pending, err error, deadline int64) {
 	cl := classify(err)
 	if deadline == 0 {
 		cl.unknown = false // nothing but TIME was sent
@@ -300,7 +300,7 @@ func (d *Desk) failed(c *counter, e stock.Epoch, batch []*pending, err error, de
 }
 
 // refused answers all operations of a call that the library refused as a whole.
-func (d *Desk) refused(c *counter, e stock.Epoch, batch []*pending, r reply) {
+func (d *Desk) refused(c *branch, e stock.Epoch, batch []*pending, r reply) {
 	cl, ok := replyClasses[r.class]
 	if !ok {
 		cl = class{reason: "error"}

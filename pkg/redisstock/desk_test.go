@@ -14,6 +14,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/sandbox/faultproxy"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 func TestThousandUnitsAreSoldOnceToManyCallers(t *testing.T) {
@@ -206,7 +207,7 @@ func TestClosedShardsRefuseByClass(t *testing.T) {
 			if n := s.desk.Stats().Unclassified.Load(); n != 0 {
 				t.Errorf("%d unclassified", n)
 			}
-			if err := s.shard.Load(ctx); err != nil {
+			if err := LoadLibrary(ctx, s.rdb); err != nil {
 				t.Fatal(err)
 			}
 			if s.rdb.Type(ctx, s.shard.keys.Log).Val() == "string" {
@@ -464,11 +465,13 @@ func TestAdoptingMovesTheForeignLogAway(t *testing.T) {
 	s := openShop(t, sandboxtest.SharedRedis(t), "")
 	s.sku(1, 10)
 	ctx := context.Background()
-	var refused *RefusedError
-	if _, err := s.shard.Fence(ctx, "other", 3, "n2", false); !errors.As(err, &refused) || refused.Class != "FOREIGN" {
+	opener := NewOpener(s.shard, Unsafe{})
+	seal := takeover.Seal{Ledger: "other", Epoch: 3, Nonce: "n2"}
+	var refused *takeover.RefusedError
+	if err := opener.Fence(ctx, seal, false); !errors.As(err, &refused) || refused.Class != "FOREIGN" {
 		t.Fatalf("a foreign ledger fenced this Redis: %v", err)
 	}
-	if _, err := s.shard.Fence(ctx, "other", 3, "n2", true); err != nil {
+	if err := opener.Fence(ctx, seal, true); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.rdb.Exists(ctx, s.shard.keys.Log).Val(); n != 0 {

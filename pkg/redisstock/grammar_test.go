@@ -14,6 +14,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // The grammar has two parsers: package event, and the library's. These tests hold them against each other on a
@@ -39,10 +40,12 @@ func openGrounds(t *testing.T) *grounds {
 func (g *grounds) shard(state, orders map[string]string) (*Shard, error) {
 	ctx := context.Background()
 	s := NewShard(g.rdb, fmt.Sprintf("%s:%d", g.prefix, g.count.Add(1)), 0)
-	if _, err := s.Fence(ctx, testLedger, 5, "nonce", false); err != nil {
+	opener := NewOpener(s, Unsafe{})
+	seal := takeover.Seal{Ledger: testLedger, Epoch: 5, Nonce: "nonce"}
+	if err := opener.Fence(ctx, seal, false); err != nil {
 		return nil, err
 	}
-	attempt := &Attempt{Ledger: testLedger, Epoch: 5, Nonce: "nonce"}
+	seq := int64(0)
 	for target, fields := range map[string]map[string]string{"state": state, "orders": orders} {
 		var args []string
 		for field, text := range fields {
@@ -51,11 +54,12 @@ func (g *grounds) shard(state, orders map[string]string) (*Shard, error) {
 		if len(args) == 0 {
 			continue
 		}
-		if err := s.Put(ctx, attempt, target, "set", args); err != nil {
+		var err error
+		if seq, err = opener.Put(ctx, seal, seq, takeover.Put{Target: target, Verb: takeover.VerbSet, Args: args}); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.Open(ctx, attempt, stock.Position{Epoch: 4, Seq: 17})
+	return s, opener.Open(ctx, seal, seq, stock.Position{Epoch: 4, Seq: 17})
 }
 
 // refused sends texts under a token of another epoch, so that nothing is ever written: the answer is BAD when the

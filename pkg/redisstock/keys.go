@@ -6,7 +6,7 @@ import "fmt"
 type Keys struct {
 	State  string // hash: token, seq, mode, nonce, version, and a field per SKU number
 	Orders string // hash: order or document id → record
-	Buyers string // hash: units per buyer, for SKUs that have a limit
+	Buyers string // hash: a sentinel; units per buyer will stand here once a SKU can have a limit
 	Log    string // stream, ids <epoch>-<seq>
 }
 

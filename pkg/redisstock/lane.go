@@ -44,7 +44,7 @@ type wire struct {
 
 var wires = sync.Pool{New: func() any { return &wire{} }}
 
-func (d *Desk) lane(c *counter, op *stock.Operation) *lane {
+func (d *Desk) lane(c *branch, op *stock.Operation) *lane {
 	if op.Kind.Takes() {
 		return &c.apply
 	}
@@ -52,7 +52,7 @@ func (d *Desk) lane(c *counter, op *stock.Operation) *lane {
 }
 
 // submit makes one try of an operation: alone and at once when the lane is idle, else with the others.
-func (d *Desk) submit(ctx context.Context, c *counter, op *stock.Operation) answer {
+func (d *Desk) submit(ctx context.Context, c *branch, op *stock.Operation) answer {
 	l := d.lane(c, op)
 	l.mu.Lock()
 	if l.flying == 0 {
@@ -99,7 +99,7 @@ func (d *Desk) abandon(l *lane, p *pending) answer {
 }
 
 // alone sends the single operation of a caller that found the lane idle, under its own context.
-func (d *Desk) alone(ctx context.Context, c *counter, l *lane, op *stock.Operation) answer {
+func (d *Desk) alone(ctx context.Context, c *branch, l *lane, op *stock.Operation) answer {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	p := pending{op: op}
@@ -116,7 +116,7 @@ func (d *Desk) alone(ctx context.Context, c *counter, l *lane, op *stock.Operati
 }
 
 // flush calls with what is queued until nothing is. Close waits for it.
-func (d *Desk) flush(c *counter, l *lane) {
+func (d *Desk) flush(c *branch, l *lane) {
 	defer d.work.Done()
 	var batch []*pending
 	for {

@@ -2,124 +2,72 @@ package redisstock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 var _ takeover.Redis = (*Opener)(nil)
 
-// An Opener is a shard as a takeover sees it. Its client must not retry (Connect sees to that).
+// An Opener is a shard as a takeover sees it: what it may read, and the calls that close, fill and open it. Its
+// client must not retry (Connect sees to that).
 type Opener struct {
-	shard  *Shard
+	*Shard
 	unsafe Unsafe
 }
 
 // NewOpener binds a shard; unsafe names the checks of the server that are left out.
-func NewOpener(s *Shard, unsafe Unsafe) *Opener { return &Opener{shard: s, unsafe: unsafe} }
+func NewOpener(s *Shard, unsafe Unsafe) *Opener { return &Opener{Shard: s, unsafe: unsafe} }
 
-// Status asks the process; a missing library is told by Loaded.
-func (o *Opener) Status(ctx context.Context) (takeover.Status, error) {
-	s, err := o.shard.Status(ctx)
-	if err != nil {
-		return takeover.Status{}, err
-	}
-	out := s.forTakeover()
-	if s.Loaded {
-		return out, nil
-	}
-	// Without the library the ends of the log are asked for themselves: they tell what must be renamed.
-	keys := o.shard.keys
-	first, err := o.shard.rdb.XRangeN(ctx, keys.Log, "-", "+", 1).Result()
-	if err == nil && len(first) > 0 {
-		out.First = first[0].ID
-	}
-	last, err := o.shard.rdb.XRevRangeN(ctx, keys.Log, "+", "-", 1).Result()
-	if err == nil && len(last) > 0 {
-		out.Last = last[0].ID
-	}
-	if err != nil && !isWrongType(err) {
-		return out, fmt.Errorf("ends of the log of shard %d: %w", o.shard.number, err)
-	}
-	return out, nil
-}
+// Check looks at the settings of the server: CheckServer.
+func (o *Opener) Check(ctx context.Context) error { return CheckServer(ctx, o.rdb, o.unsafe) }
 
-func (s Status) forTakeover() takeover.Status {
-	return takeover.Status{
-		Loaded: s.Loaded, Token: s.Token, Ledger: s.Ledger, Epoch: s.Epoch, Seq: s.Seq, Mode: s.Mode, Nonce: s.Nonce,
-		Version: strconv.FormatInt(s.Version, 10), Fence: s.Fence, AtMillis: s.TimeMillis, First: s.First, Last: s.Last,
-	}
-}
+// Load loads the function library beside whatever is there: LoadLibrary.
+func (o *Opener) Load(ctx context.Context) error { return LoadLibrary(ctx, o.rdb) }
 
-// Check looks at the settings of the server.
-func (o *Opener) Check(ctx context.Context) error { return o.shard.Check(ctx, o.unsafe) }
-
-// Load loads the library beside older ones.
-func (o *Opener) Load(ctx context.Context) error { return o.shard.Load(ctx) }
-
-// Fence closes the shard under the seal's epoch.
+// Fence claims this server process for one takeover attempt: the shard is closed under the seal's epoch, and only
+// calls with its nonce may fill and open it. A *takeover.RefusedError of class EPOCH means that Redis has that
+// epoch or a later one, FOREIGN that another ledger wrote it; adopt overrides that and moves the other ledger's
+// log to the archive key in the same step.
 func (o *Opener) Fence(ctx context.Context, s takeover.Seal, adopt bool) error {
-	_, err := o.shard.Fence(ctx, s.Ledger, s.Epoch, s.Nonce, adopt)
-	return forTakeover(err)
-}
-
-// Put changes the closed shard.
-func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover.Put) (int64, error) {
-	a := Attempt{Ledger: s.Ledger, Epoch: s.Epoch, Nonce: s.Nonce, Seq: seq}
-	if p.Verb == takeover.VerbRename {
-		err := o.shard.RenameLog(ctx, &a)
-		return a.Seq, forTakeover(err)
+	flag := ""
+	if adopt {
+		flag = "1"
 	}
-	err := o.shard.Put(ctx, &a, p.Target, p.Verb, p.Args)
-	return a.Seq, forTakeover(err)
-}
-
-// Open lets the shard sell.
-func (o *Opener) Open(ctx context.Context, s takeover.Seal, seq int64, continues stock.Position) error {
-	a := Attempt{Ledger: s.Ledger, Epoch: s.Epoch, Nonce: s.Nonce, Seq: seq}
-	return forTakeover(o.shard.Open(ctx, &a, continues))
-}
-
-func forTakeover(err error) error {
-	var refused *RefusedError
-	if errors.As(err, &refused) {
-		return &takeover.RefusedError{Function: refused.Function, Class: refused.Class, Token: refused.Detail}
-	}
+	keys := append(o.keys.list(), o.keys.Archive(s.Epoch))
+	_, err := o.call(ctx, fnFence, keys, s.Token(), s.Nonce, LibraryVersion, flag)
 	return err
 }
 
-// State is every field of the state hash.
-func (o *Opener) State(ctx context.Context) (map[string]string, error) {
-	fields, err := o.shard.rdb.HGetAll(ctx, o.shard.keys.State).Result()
-	if err != nil {
-		return nil, fmt.Errorf("state of shard %d: %w", o.shard.number, err)
+// Put changes the closed shard: it sets (pairs of field and value) or deletes (fields) in one of the hashes, or
+// moves the log to the archive key. It answers the mirrored seq, which the next call must name: so a late copy of
+// an earlier call is refused. After an error the attempt is over.
+func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover.Put) (int64, error) {
+	args := make([]any, 0, len(p.Args)+5)
+	args = append(args, s.Token(), s.Nonce, seq, p.Target, p.Verb)
+	for _, arg := range p.Args {
+		args = append(args, arg)
 	}
-	return fields, nil
+	keys := append(o.keys.list(), o.keys.Archive(s.Epoch))
+	if _, err := o.call(ctx, fnPut, keys, args...); err != nil {
+		return seq, err
+	}
+	return seq + 1, nil
 }
 
-// Orders is a page of the records.
+// Open lets the shard sell: it writes the first entry of the epoch, naming the position that it continues. It is
+// sent once per epoch: after an unknown outcome begin a new attempt.
+func (o *Opener) Open(ctx context.Context, s takeover.Seal, seq int64, continues stock.Position) error {
+	_, err := o.call(ctx, fnOpen, o.keys.list(), s.Token(), s.Nonce, seq, continues.String())
+	return err
+}
+
+// Orders is a page of the records, without the sentinel.
 func (o *Opener) Orders(ctx context.Context, cursor uint64, count int) (map[string]string, uint64, error) {
-	return o.shard.Scan(ctx, takeover.TargetOrders, cursor, int64(count))
+	return o.Scan(ctx, takeover.TargetOrders, cursor, int64(count))
 }
 
-// Buyers is a page of what buyers hold.
+// Buyers is a page of what buyers hold, without the sentinel.
 func (o *Opener) Buyers(ctx context.Context, cursor uint64, count int) (map[string]string, uint64, error) {
-	return o.shard.Scan(ctx, takeover.TargetBuyers, cursor, int64(count))
-}
-
-// Range is up to count entries of the log after a position.
-func (o *Opener) Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error) {
-	return o.shard.Range(ctx, after, count)
-}
-
-func isWrongType(err error) bool {
-	var server redis.Error
-	return errors.As(err, &server) && strings.HasPrefix(server.Error(), "WRONGTYPE")
+	return o.Scan(ctx, takeover.TargetBuyers, cursor, int64(count))
 }

@@ -28,95 +28,100 @@ func NewShard(rdb redis.Cmdable, prefix string, number int) *Shard {
 	return &Shard{rdb: rdb, keys: NewKeys(prefix, number), number: number}
 }
 
-// Number is the shard's number.
-func (s *Shard) Number() int { return s.number }
-
 // Keys are the shard's keys.
 func (s *Shard) Keys() Keys { return s.keys }
 
-// A Status is what a Redis says of itself. It works on a replica, too.
-type Status struct {
-	Token       string // "<ledger>.<epoch>", empty when the state is missing
-	Ledger      string
-	Epoch       int64
-	Seq         int64
-	Mode        string // open, closed, empty when the state is missing
-	Nonce       string
-	Version     int64
-	OrdersNonce string // sentinel in orders
-	BuyersNonce string // sentinel in buyers
-	Fence       string // of this process: absent, same, differs
-	TimeMillis  int64
-	First, Last string // ids of the log's first and last entry, empty when there is none
-	Loaded      bool   // the library is loaded; without it only Token, Seq, Mode and Nonce are known
-}
-
-// Open reports whether this server process would sell: opened by a takeover and untouched since.
-func (s Status) Open() bool { return s.Mode == "open" && s.Fence == "same" }
-
-// Status asks the server. A server without the library answers from the plain keys with Loaded false.
-func (s *Shard) Status(ctx context.Context) (Status, error) {
+// Status asks the server process how it stands. A server without the library answers from the plain keys, with
+// Loaded false. It works on a replica, too.
+func (s *Shard) Status(ctx context.Context) (takeover.Status, error) {
 	text, err := s.rdb.FCallRO(ctx, fnStatus, s.keys.list()).Text()
-	var server redis.Error
-	if errors.As(err, &server) && strings.Contains(server.Error(), "Function not found") {
+	if isNoFunction(err) {
 		return s.plainStatus(ctx)
 	}
 	if err != nil {
-		return Status{}, fmt.Errorf("status of shard %d: %w", s.number, err)
+		return takeover.Status{}, fmt.Errorf("status of shard %d: %w", s.number, err)
 	}
 	return parseStatus(text)
 }
 
-func parseStatus(text string) (Status, error) {
+func parseStatus(text string) (takeover.Status, error) {
 	f := strings.Split(text, "\n")
 	if len(f) != 11 {
-		return Status{}, fmt.Errorf("status: %d lines in place of 11: %q", len(f), text)
+		return takeover.Status{}, fmt.Errorf("status: %d lines in place of 11: %q", len(f), text)
 	}
-	s := Status{Token: f[0], Mode: f[2], Nonce: f[3], OrdersNonce: f[5], BuyersNonce: f[6], Fence: f[7], First: f[9], Last: f[10], Loaded: true}
-	s.Seq, _ = strconv.ParseInt(f[1], 10, 64)     // empty when missing
-	s.Version, _ = strconv.ParseInt(f[4], 10, 64) // empty when missing
-	s.TimeMillis, _ = strconv.ParseInt(f[8], 10, 64)
-	s.split()
-	return s, nil
+	s := takeover.Status{Token: f[0], Mode: f[2], Nonce: f[3], Version: f[4], Fence: f[7], First: f[9], Last: f[10], Loaded: true}
+	s.Seq, _ = strconv.ParseInt(f[1], 10, 64) // empty when missing
+	s.AtMillis, _ = strconv.ParseInt(f[8], 10, 64)
+	return withEpoch(s), nil
 }
 
-func (s *Status) split() {
+// withEpoch fills in the halves of the token; a foreign one may have no epoch: 0.
+func withEpoch(s takeover.Status) takeover.Status {
 	if dot := strings.LastIndexByte(s.Token, '.'); dot >= 0 {
 		s.Ledger = s.Token[:dot]
-		s.Epoch, _ = strconv.ParseInt(s.Token[dot+1:], 10, 64) // a foreign token has no epoch: 0
+		s.Epoch, _ = strconv.ParseInt(s.Token[dot+1:], 10, 64)
+	}
+	return s
+}
+
+// A plain is what a status without the library is made of, in whichever pipeline it is asked.
+type plain struct {
+	state       *redis.SliceCmd
+	first, last *redis.XMessageSliceCmd
+	now         *redis.TimeCmd
+}
+
+func (s *Shard) askPlain(ctx context.Context, pipe redis.Pipeliner) plain {
+	return plain{
+		state: pipe.HMGet(ctx, s.keys.State, "e", "q", "m", "n", "v"),
+		first: pipe.XRangeN(ctx, s.keys.Log, "-", "+", 1), last: pipe.XRevRangeN(ctx, s.keys.Log, "+", "-", 1),
+		now: pipe.Time(ctx),
 	}
 }
 
-func (s *Shard) plainStatus(ctx context.Context) (Status, error) {
-	out := Status{Fence: "absent"}
-	values, err := s.rdb.HMGet(ctx, s.keys.State, "e", "q", "m", "n").Result()
-	if err != nil {
-		return out, fmt.Errorf("state of shard %d: %w", s.number, err)
+// err is the first failure that is more than a key of another type, which counts as missing.
+func (p plain) err() error {
+	for _, cmd := range []redis.Cmder{p.state, p.first, p.last, p.now} {
+		if err := cmd.Err(); err != nil && !isWrongType(err) {
+			return fmt.Errorf("%s: %w", cmd.Name(), err)
+		}
 	}
-	text := func(i int) string { t, _ := values[i].(string); return t }
-	out.Token, out.Mode, out.Nonce = text(0), text(2), text(3)
-	out.Seq, _ = strconv.ParseInt(text(1), 10, 64)
-	out.split()
-	now, err := s.rdb.Time(ctx).Result()
-	if err != nil {
-		return out, fmt.Errorf("time of shard %d: %w", s.number, err)
+	return nil
+}
+
+func (p plain) status() takeover.Status {
+	values := p.state.Val()
+	text := func(i int) string {
+		if i >= len(values) {
+			return ""
+		}
+		t, _ := values[i].(string)
+		return t
 	}
-	out.TimeMillis = now.UnixMilli()
-	return out, nil
+	out := takeover.Status{Token: text(0), Mode: text(2), Nonce: text(3), Version: text(4), Fence: takeover.FenceAbsent, AtMillis: p.now.Val().UnixMilli()}
+	out.Seq, _ = strconv.ParseInt(text(1), 10, 64) // unreadable is as good as missing
+	if m := p.first.Val(); len(m) > 0 {
+		out.First = m[0].ID
+	}
+	if m := p.last.Val(); len(m) > 0 {
+		out.Last = m[0].ID
+	}
+	return withEpoch(out)
 }
 
-// A RefusedError is a function of the library that refused, by its class.
-type RefusedError struct {
-	Function string
-	Class    string // BAD, MISSING, EPOCH, VERSION, CLOSED, FENCED, TORN, REWOUND, LATE, FOREIGN
-	Detail   string
+func (s *Shard) plainStatus(ctx context.Context) (takeover.Status, error) {
+	pipe := s.rdb.Pipeline()
+	p := s.askPlain(ctx, pipe)
+	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) {
+		return takeover.Status{}, fmt.Errorf("keys of shard %d: %w", s.number, err)
+	}
+	if err := p.err(); err != nil {
+		return takeover.Status{}, fmt.Errorf("keys of shard %d: %w", s.number, err)
+	}
+	return p.status(), nil
 }
 
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s refused: %s %s", e.Function, e.Class, e.Detail)
-}
-
-// call runs a function and splits its reply; a class other than OK is a *RefusedError.
+// call runs a function and splits its reply; a class other than OK is a *takeover.RefusedError.
 func (s *Shard) call(ctx context.Context, fn string, keys []string, args ...any) (reply, error) {
 	text, err := s.rdb.FCall(ctx, fn, keys, args...).Text()
 	if err != nil {
@@ -124,82 +129,18 @@ func (s *Shard) call(ctx context.Context, fn string, keys []string, args ...any)
 	}
 	r, err := parseReply(text)
 	if err == nil && r.class != "OK" {
-		err = &RefusedError{Function: fn, Class: r.class, Detail: r.rest}
+		err = &takeover.RefusedError{Function: fn, Class: r.class, Token: r.rest}
 	}
 	return r, err
 }
 
-// Load loads the function library onto the server, beside whatever is there.
-func (s *Shard) Load(ctx context.Context) error { return LoadLibrary(ctx, s.rdb) }
+func isWrongType(err error) bool { return serverSays(err, "WRONGTYPE") }
 
-// A Fenced is what a Redis held before it was fenced.
-type Fenced struct {
-	Token string // empty: nothing was there
-	Seq   int64
-	Mode  string
-}
+func isNoFunction(err error) bool { return serverSays(err, "Function not found") }
 
-// Fence claims this server process for one takeover attempt: the shard is closed under the new epoch, and
-// only calls with this nonce may fill and open it. A *RefusedError of class EPOCH means that Redis has that
-// epoch or a later one, FOREIGN that another ledger wrote it; adopt overrides
-// that and moves the other ledger's log to the archive key in the same step.
-func (s *Shard) Fence(ctx context.Context, ledger string, epoch int64, nonce string, adopt bool) (Fenced, error) {
-	flag := ""
-	if adopt {
-		flag = "1"
-	}
-	keys := append(s.keys.list(), s.keys.Archive(epoch))
-	r, err := s.call(ctx, fnFence, keys, token(ledger, epoch), nonce, LibraryVersion, flag)
-	if err != nil {
-		return Fenced{}, err
-	}
-	lines := strings.Split(r.rest, "\n")
-	if len(lines) != 3 {
-		return Fenced{}, fmt.Errorf("fence of shard %d: unexpected reply %q", s.number, r.rest)
-	}
-	f := Fenced{Token: lines[0], Mode: lines[2]}
-	f.Seq, _ = strconv.ParseInt(lines[1], 10, 64) // empty when missing
-	return f, nil
-}
-
-// An Attempt names one takeover attempt on one server process. Seq is the count of its puts so far: every
-// call must name it, so that a late copy of an earlier one is refused.
-type Attempt struct {
-	Ledger string
-	Epoch  int64
-	Nonce  string
-	Seq    int64
-}
-
-// Put sets (pairs of field and value) or deletes (fields) in one of the hashes state, orders and buyers of a
-// fenced shard and moves a.Seq. After an error the attempt is over: begin a new one.
-func (s *Shard) Put(ctx context.Context, a *Attempt, target, verb string, args []string) error {
-	return s.put(ctx, a, s.keys.list(), target, verb, args)
-}
-
-// RenameLog moves the shard's log out of the way, to the archive key of the attempt's epoch.
-func (s *Shard) RenameLog(ctx context.Context, a *Attempt) error {
-	return s.put(ctx, a, append(s.keys.list(), s.keys.Archive(a.Epoch)), "log", "rename", nil)
-}
-
-func (s *Shard) put(ctx context.Context, a *Attempt, keys []string, target, verb string, args []string) error {
-	list := make([]any, 0, len(args)+5)
-	list = append(list, token(a.Ledger, a.Epoch), a.Nonce, a.Seq, target, verb)
-	for _, arg := range args {
-		list = append(list, arg)
-	}
-	if _, err := s.call(ctx, fnPut, keys, list...); err != nil {
-		return err
-	}
-	a.Seq++
-	return nil
-}
-
-// Open lets the shard sell: it writes the first entry of the epoch, naming the position that it continues.
-// Send it once per epoch: after an unknown outcome begin a new attempt.
-func (s *Shard) Open(ctx context.Context, a *Attempt, continues stock.Position) error {
-	_, err := s.call(ctx, fnOpen, s.keys.list(), token(a.Ledger, a.Epoch), a.Nonce, a.Seq, continues.String())
-	return err
+func serverSays(err error, text string) bool {
+	var server redis.Error
+	return errors.As(err, &server) && strings.Contains(server.Error(), text)
 }
 
 // Range reads log entries after a position (exclusive), oldest first, at most count, without judging them. A
@@ -219,19 +160,25 @@ func (s *Shard) Range(ctx context.Context, after stock.Position, count int) ([]e
 	return raws, nil
 }
 
-// State reads every SKU's field, by SKU number, as text.
-func (s *Shard) State(ctx context.Context) (map[int64]string, error) {
-	all, err := s.rdb.HGetAll(ctx, s.keys.State).Result()
+// State reads every field of the state hash as it stands.
+func (s *Shard) State(ctx context.Context) (map[string]string, error) {
+	fields, err := s.rdb.HGetAll(ctx, s.keys.State).Result()
 	if err != nil {
 		return nil, fmt.Errorf("state of shard %d: %w", s.number, err)
 	}
+	return fields, nil
+}
+
+// Fields reads every SKU's field, by SKU number, as text.
+func (s *Shard) Fields(ctx context.Context) (map[int64]string, error) {
+	all, err := s.State(ctx)
 	out := make(map[int64]string, len(all))
-	for field, text := range all {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil {
+	for name, text := range all {
+		if n, err := strconv.ParseInt(name, 10, 64); err == nil {
 			out[n] = text
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // Scan reads a page of one of the hashes orders and buyers, without the sentinel; cursor 0 begins and ends.

@@ -63,7 +63,7 @@ type Put struct {
 type Reader interface {
 	// State is every field of the state hash, those of the protocol (e q m n v) included.
 	State(ctx context.Context) (map[string]string, error)
-	// Orders is a page of the records, the sentinel "~" included. It begins with cursor 0 and ends when next is
+	// Orders is a page of the records, without the sentinel "~". It begins with cursor 0 and ends when next is
 	// 0; what is there during the whole scan is returned at least once, about count at a time.
 	Orders(ctx context.Context, cursor uint64, count int) (records map[string]string, next uint64, err error)
 	// Buyers is a page of the buyers hash, in the same manner.

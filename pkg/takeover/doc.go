@@ -5,7 +5,7 @@
 // Whatever restarted, was promoted, was flushed or was rewound refuses to sell until a takeover went through,
 // so correctness never depends on noticing a fault in time: noticing only ends the refusal.
 //
-// The steps and their order are those of decision 0003. Each has a reason that a bounded model of the protocol
+// The steps and their order are those of the protocol, section H (deploy/docs/design). Each has a reason that a bounded model of the protocol
 // found by breaking the text without it; the reasons marked [model] stand beside the lines in attempt.go. What
 // the whole leans on:
 //

@@ -38,6 +38,9 @@ type Status struct {
 	Last     string // newest id of the log, empty when there is none
 }
 
+// Open reports whether this process would sell: opened by a takeover and untouched since.
+func (s Status) Open() bool { return s.Mode == ModeOpen && s.Fence == FenceSame }
+
 // States of a shard in the ledger.
 const (
 	StateNew        = "new"        // never opened

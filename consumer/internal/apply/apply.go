@@ -72,7 +72,7 @@ type Config struct {
 //
 //	assigned → look ── not open (new, rebuilding, halted, another writer) → wait for a notice or 1 s → look
 //	             └─ open → catch up (From) → follow (Next) ── a gap, a lost place → look
-//	                                                       └─ any error → tell, pause with full jitter → look
+//	                                                       └─ any error → tell, pause, half of it jitter → look
 //
 // In every state the end of its context leads out: the batch in hand is finished first.
 type Loop struct {

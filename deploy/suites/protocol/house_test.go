@@ -141,7 +141,7 @@ func (h *house) setClock(ctx context.Context) error {
 // now is the time by which the library decides.
 func (h *house) now(ctx context.Context, shard int) (int64, error) {
 	s, err := h.shards[shard].Status(ctx)
-	return s.TimeMillis, err
+	return s.AtMillis, err
 }
 
 // opener is a shard as a takeover sees it, only that it loads the house's library.

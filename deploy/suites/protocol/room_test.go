@@ -195,7 +195,7 @@ func (r *room) sameRedis(ctx context.Context) error {
 	if !status.Open() || status.Epoch != r.at.Epoch || status.Seq != r.at.Seq || status.Last != r.at.String() {
 		return fmt.Errorf("the model is at %s, the status is %+v", r.at, status)
 	}
-	fields, err := shard.State(ctx)
+	fields, err := shard.Fields(ctx)
 	if err != nil {
 		return err
 	}

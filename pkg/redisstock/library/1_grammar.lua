@@ -8,8 +8,8 @@
 --
 -- stockpipe_1_apply   token, min seq, deadline ms, operations   -> reply; may take units; refused when over maxmemory
 -- stockpipe_1_settle  the same; never takes units, so that confirms and releases work in a full Redis
--- stockpipe_1_fence   token, nonce, version, adopt ("1" or "")   -> "OK <time>\n<old token>\n<old seq>\n<old mode>"
--- stockpipe_1_put     token, nonce, seq, target, verb, arguments… -> "OK <seq>"
+-- stockpipe_1_fence   token, nonce, version, adopt ("1" or "")   -> "OK 0 <time>\n<old token>\n<old seq>\n<old mode>"
+-- stockpipe_1_put     token, nonce, seq, target, verb, arguments… -> "OK <seq> 0"
 -- stockpipe_1_open    token, nonce, seq, position continued       -> "OK 1 <time>"
 -- stockpipe_1_status  (read only, also on a replica)              -> eleven lines, see there
 --

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
@@ -185,6 +187,9 @@ type rolling struct {
 	cursor audit.Cursor
 	whole  time.Time // when the invariants were checked last
 	told   map[string]time.Time
+
+	stood stock.Position // where the last audit found the ledger
+	since time.Time      // the first audit that found it there
 }
 
 func (r *rolling) round(ctx context.Context) error {
@@ -192,6 +197,10 @@ func (r *rolling) round(ctx context.Context) error {
 	found, err := r.audit(ctx, audit.Run, audit.Options{Cursor: r.cursor, SkipInvariants: skip})
 	if err != nil {
 		return err
+	}
+	if !r.stands(found.Ledger) {
+		// A lag is no standstill: the next entry is old, but the consumers are on their way to it.
+		found.Drifts = slices.DeleteFunc(found.Drifts, func(d audit.Drift) bool { return d.Class == audit.GapLog })
 	}
 	if found.Compared {
 		r.cursor = found.Cursor
@@ -210,6 +219,14 @@ func (r *rolling) round(ctx context.Context) error {
 		r.Notice(r.number)
 	}
 	return err
+}
+
+// stands reports whether the ledger has been at a position for as long as it may.
+func (r *rolling) stands(at stock.Position) bool {
+	if at != r.stood {
+		r.stood, r.since = at, time.Now()
+	}
+	return time.Since(r.since) >= r.StuckAfter
 }
 
 // lasted reports whether the last takeover has.

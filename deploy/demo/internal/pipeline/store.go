@@ -49,7 +49,7 @@ func (p *Pipeline) Stock(ctx context.Context, texts []string) (map[string]Figure
 		for _, s := range skus {
 			numbers = append(numbers, s.Number)
 			if state[s.Shard] == nil {
-				if state[s.Shard], err = p.shard(s.Shard).State(ctx); err != nil {
+				if state[s.Shard], err = p.shard(s.Shard).Fields(ctx); err != nil {
 					return nil, fmt.Errorf("read the stock of shard %d in Redis: %w", s.Shard, err)
 				}
 			}
