@@ -119,6 +119,8 @@ func (c *Clerk) refusal(ctx context.Context, shard int, out stock.Outcome, known
 			c.parts.Catalog.Forget(text)
 		}
 		return &SKUError{SKU: text, Code: out.Code, RetryAfter: retryDoubt}
+	case stock.Damaged:
+		return &stock.ClosedError{Shard: shard, Reason: "damaged", RetryAfter: retryDoubt}
 	case stock.Again:
 		return &stock.ClosedError{Shard: shard, Reason: "busy", RetryAfter: retrySoon}
 	}

@@ -376,3 +376,26 @@ func TestAnAcceptedCallIsAcceptedWhoeverCannotNameItsSKUs(t *testing.T) {
 		}
 	}
 }
+
+// A refusal that only Redis has may be lost with it, and the document be applied later: whoever was told "refused"
+// would have sent another one in its place, and both would move.
+func TestARefusalIsToldOnlyWhenTheLedgerHasIt(t *testing.T) {
+	t.Parallel()
+	for _, ack := range []order.Level{order.Memory, order.Persisted} {
+		w, _ := open(t, 1)
+		p := w.Parts()
+		p.Patience = 50 * time.Millisecond
+		c := must[*order.Clerk](t)(order.NewClerk(p))
+		w.Stopped = true
+		m := order.Movement{DocumentID: "d1", Kind: stock.DocumentAdjust, SKU: "tea", Units: -50, Reason: "damage", Ack: ack}
+		d, err := c.Move(t.Context(), m)
+		if err != nil || d.State != order.Written {
+			t.Errorf("ack %s: %+v, %v before the ledger has it", ack, d, err)
+		}
+		w.Apply()
+		var refused *order.RefusedError
+		if d, err := c.Move(t.Context(), m); !errors.As(err, &refused) {
+			t.Errorf("ack %s: %+v, %v when the ledger has it", ack, d, err)
+		}
+	}
+}

@@ -151,8 +151,10 @@ func (c *Clerk) carry(ctx context.Context, d Document, p Paper, ack Level) (Docu
 			return d, nil
 		}
 		d.Level = Memory
-		if ack != Persisted {
-			return d, c.refused(ctx, &d, &p)
+		// Redis may lose the entry of a refusal, and the document be applied when it is sent again: until the ledger
+		// has it, nobody is told to send another document in its place.
+		if ack != Persisted && state != Refused {
+			return d, nil
 		}
 		switch c.await(ctx, receipt) {
 		case stock.StandingPersisted:
@@ -165,6 +167,9 @@ func (c *Clerk) carry(ctx context.Context, d Document, p Paper, ack Level) (Docu
 		case stock.StandingLost:
 			d.Level = ""
 		default:
+			if state == Refused {
+				d.State, d.Level = Written, ""
+			}
 			return d, nil
 		}
 	}

@@ -481,3 +481,42 @@ func TestAdoptingMovesTheForeignLogAway(t *testing.T) {
 		t.Errorf("%d entries are kept as evidence, want 2", n)
 	}
 }
+
+// Whatever is damaged by hand stops the order or the SKU that it belongs to, not the strangers in the same call.
+func TestDamageStopsNobodyElseInTheCall(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	for sku := range int64(3) {
+		s.sku(sku+1, 1000)
+	}
+	ctx := context.Background()
+	s.do(reserve("torn", one(3, 1)))
+	s.rdb.HSet(ctx, s.shard.keys.Orders, "torn", "rubbish", "odd", "h|5-1-0|1|5||x")
+	s.rdb.HSet(ctx, s.shard.keys.State, "2", "5|0|0|zz")
+	var all sync.WaitGroup
+	for round := range 8 {
+		for _, op := range []stock.Operation{reserve("torn", one(1, 1)), move(stock.Confirm, "torn"), move(stock.Expire, "odd")} {
+			all.Go(func() {
+				if out, err := s.desk.Do(ctx, 0, op); err != nil || out.Code != stock.Damaged {
+					t.Errorf("%c of %s: %+v, %v", op.Kind, op.ID, out.Code, err)
+				}
+			})
+		}
+		all.Go(func() {
+			if out := s.do(reserve(fmt.Sprintf("hurt%d", round), one(2, 1))); out.Code != stock.Inconsistent || out.SKU != 2 {
+				t.Errorf("a damaged SKU answered %+v", out)
+			}
+		})
+		for i := range 20 {
+			all.Go(func() {
+				if out := s.do(reserve(fmt.Sprintf("fine%d-%d", round, i), one(1, 1))); out.Code != stock.Accepted {
+					t.Errorf("a stranger was answered %+v", out)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if n := s.desk.Stats().Unclassified.Load(); n != 0 {
+		t.Errorf("%d unclassified", n)
+	}
+}

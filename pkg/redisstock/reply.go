@@ -33,7 +33,8 @@ func parseReply(text string) (reply, error) {
 	return r, nil
 }
 
-// answer reads the answers of apply and settle into the batch, one for each operation in order.
+// answer reads the answers of apply and settle into the batch, one for each operation in order. The error means
+// that the reply as a whole is not one.
 func (r reply) answer(shard int, epoch int64, batch []*pending) error {
 	receipt := stock.Receipt{Shard: shard, Position: stock.Position{Epoch: epoch, Seq: r.seq}}
 	all := r.rest == "*"
@@ -52,7 +53,9 @@ func (r reply) answer(shard int, epoch int64, batch []*pending) error {
 		rest = tail
 		var err error
 		if p.answer.outcome, err = outcome(p.op, line, receipt, r.time); err != nil {
-			return err
+			// What one answer says cannot be read: its caller is told unknown, the others know theirs.
+			p.answer = answer{class: class{reason: "unknown", unknown: true}, epoch: epoch}
+			continue
 		}
 		if c := p.answer.outcome.Code; c == stock.Accepted || c == stock.NotAllowed {
 			receipt.Index++
@@ -111,6 +114,8 @@ func outcome(op *stock.Operation, line string, receipt stock.Receipt, time int64
 		return stock.Outcome{Code: stock.NoRecord}, nil
 	case '>':
 		return stock.Outcome{Code: stock.Again}, nil
+	case 'x':
+		return stock.Outcome{Code: stock.Damaged}, nil
 	case 't':
 		return stock.Outcome{Code: stock.Overdue}, nil
 	case '-':

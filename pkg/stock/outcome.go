@@ -14,6 +14,7 @@ const (
 	NotDue       Code = "not_due"      // expire: the hold's time has not come by Redis' clock
 	Retake       Code = "retake"       // confirm of an expired hold: send it as LateConfirm
 	Overdue      Code = "overdue"      // document: its deadline has passed, nothing was moved
+	Damaged      Code = "damaged"      // the order's record cannot be read: it is in doubt
 	MissingSKU   Code = "missing"      // a SKU that Redis does not have: refuse, it is not "sold out"
 	FrozenSKU    Code = "frozen"       // a SKU in doubt
 	ClosedSKU    Code = "closed"       // a SKU closed for sale

@@ -16,7 +16,7 @@
 -- Reply of apply and settle: "<class> <seq> <time ms>" and, when the class is OK, a newline and either "*" (all
 -- accepted) or one line an operation: + accepted (with the record, unless reserve or sale), = replayed with the
 -- record, ! conflict with the record, ? no record, > again, < retake with the record, d not due with the record,
--- t overdue, u / f / c / o / i a SKU that is unknown, frozen, closed, not open yet, inconsistent,
+-- t overdue, x its record is unreadable, u / f / c / o / i a SKU that is unknown, frozen, closed, not open yet, inconsistent,
 -- - sold out and m document refused (accepted as an entry), both with "<sku>=<available>,…".
 -- Other classes, in order of precedence: BAD, MISSING, EPOCH, VERSION, CLOSED, FENCED, TORN, REWOUND, LATE.
 

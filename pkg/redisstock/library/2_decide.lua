@@ -46,7 +46,10 @@ local function loadSKU(slot, text)
     return
   end
   present[slot], available[slot], held[slot], committed[slot], tail[slot] = true, tonumber(a), tonumber(h), tonumber(c), rest
-  if rest ~= '' then opens[slot] = { match(rest, '^|(%d+)|(f?)(c?)|%d+$') } end
+  if rest ~= '' then
+    opens[slot] = { match(rest, '^|(%d+)|(f?)(c?)|%d+$') }
+    if not opens[slot][1] then present[slot] = 'unreadable' end
+  end
 end
 
 -- absent answers why a SKU cannot be reckoned with at all: unknown here, or its text was damaged by hand.
@@ -120,7 +123,8 @@ local function decideTaking(o, who, record, time, place, state, to, expires)
   if record then
     local was, attempt, _, whose, lines = readRecord(record)
     local had = tonumber(attempt)
-    if not was or had == 0 or o.attempt > had and not ENDED[was] then return '!' .. record end
+    if not was then return 'x' end
+    if had == 0 or o.attempt > had and not ENDED[was] then return '!' .. record end
     if o.attempt < had then return '=' .. record end
     if o.attempt == had then
       if find(lines, ':', 1, true) then lines = gsub(lines, ':%d+', '') end
@@ -154,7 +158,8 @@ local function decideMoving(o, record, time, place, state, to)
   if not record then return '?' end
   local was, attempt, expires, who, text = readRecord(record)
   local had = tonumber(attempt)
-  if not was or o.attempt > had then return '!' .. record end
+  if not was then return 'x' end
+  if o.attempt > had then return '!' .. record end
   if o.attempt < had or was ~= 'h' then
     if state == 'c' and was == 'e' and o.attempt == had then return '<' .. record end
     return '=' .. record
@@ -174,7 +179,8 @@ function decide.L(o, _, record, time, place)
   if not record then return '?' end
   local was, attempt, expires, who, text = readRecord(record)
   local had = tonumber(attempt)
-  if not was or o.attempt > had then return '!' .. record end
+  if not was then return 'x' end
+  if o.attempt > had then return '!' .. record end
   if o.attempt < had or was ~= 'e' then return '=' .. record end
   local lines = readLines(text)
   local why = refusal(lines, time) or shortage(lines)

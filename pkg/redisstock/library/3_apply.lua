@@ -15,9 +15,10 @@ local function seat(lines, skus)
   return skus + lines.n
 end
 
--- seatAll finds the SKUs of the operations and how many of them fit into one call; nil: a record is unreadable.
+-- seatAll finds the SKUs of the operations and how many of them fit into one call.
+local damaged = {}
 local function seatAll(n, records, alike)
-  slotOf, slots = {}, 0
+  slotOf, slots, damaged = {}, 0, {}
   if alike then
     seat(alike.lines, 0)
     return n -- as many lines as operations, and those are bounded
@@ -29,7 +30,8 @@ local function seatAll(n, records, alike)
       local record = records[i + 1]
       local _, _, _, _, text = readRecord(record or '')
       these = text and readLines(text)
-      if record and not these then return nil, id[i] end
+      -- A damaged record stops its own order, not the strangers that share the call.
+      damaged[i] = record and not these
     end
     local count = these and these.n or 0
     if i > 1 and lines + count > MAX_LINES then return i - 1 end
@@ -122,6 +124,8 @@ local function decideAll(n, m, records, time, place, write, mayTake, text)
     local o, name = op[i], id[i]
     if TAKES[o.kind] and not mayTake then
       lines[i], all = '<', false
+    elseif damaged[i] then
+      lines[i], all = 'x', false
     else
       local line, new = decide[o.kind](o, buyer[i], fresh[name] or records[i + 1], time, place .. INDEX[accepted] .. '|')
       lines[i] = line
@@ -154,8 +158,7 @@ local function run(keys, args, mayTake)
   local n, alike = readCall(text)
   if not n then return reply('BAD') end
   local records = call('HMGET', keys[2], '~', unpack(id, 1, n))
-  local m, unreadable = seatAll(n, records, alike)
-  if not m then return reply('BAD') .. ' ' .. unreadable end
+  local m = seatAll(n, records, alike)
   local values = call('HMGET', keys[1], 'e', 'q', 'm', 'n', 'v', unpack(number, 1, slots))
   local class = guard(keys, args[1], minSeq, values, records[1])
   local seq, time = tonumber(values[2] or 0), now()
