@@ -203,6 +203,30 @@ func TestRacesAreNoAlarms(t *testing.T) {
 				}
 			}
 		}, 1},
+		{"failover: the log is a shorter replica's, the old master still answers", func(w *world) {
+			once(&w.onRange, func() { w.other = w.log[:7] })
+			w.onSample = func() {
+				if w.samples > 0 {
+					w.other = nil
+				}
+			}
+		}, 1},
+		{"failover: the replica answers everything from now on", func(w *world) {
+			once(&w.onRange, func() { w.log, w.status.Seq, w.status.Fence = w.log[:7], 7, takeover.FenceAbsent })
+			w.onSample = func() {
+				if w.samples > 0 {
+					w.renew() // a takeover opened it
+				}
+			}
+		}, 1},
+		{"failover: a replica that was fenced by the same takeover is behind", func(w *world) {
+			once(&w.onRange, func() { w.log, w.status.Seq = w.log[:7], 7 })
+			w.onSample = func() {
+				if w.samples > 0 {
+					w.renew()
+				}
+			}
+		}, 1},
 		{"halt between view and sample", func(w *world) {
 			once(&w.onSample, func() {
 				w.row.Claim, w.status.Epoch = 9, 9
@@ -362,8 +386,27 @@ func TestDriftsAreBounded(t *testing.T) {
 	for i := range 2 * MaxDrifts {
 		w.state[fmt.Sprint(1000+i)] = "1|0|0"
 	}
-	if r, _ := look(t, w, Options{}); len(r.Drifts) != MaxDrifts || r.More != MaxDrifts {
-		t.Errorf("%d named, %d more", len(r.Drifts), r.More)
+	if r, _ := look(t, w, Options{}); len(r.Drifts) != MaxDrifts || r.More != MaxDrifts || r.Unlisted[Tampered] != MaxDrifts {
+		t.Errorf("%d named, %d more: %v", len(r.Drifts), r.More, r.Unlisted)
+	}
+}
+
+// TestLateHoldsHideNoTamperedRecord has more late holds than a report names, and a record that somebody edited on a
+// page that comes after them.
+func TestLateHoldsHideNoTamperedRecord(t *testing.T) {
+	t.Parallel()
+	for _, page := range []int{1, 100} {
+		w := newWorld()
+		for i := range 10 * MaxDrifts {
+			w.broken = append(w.broken, Broken{Class: Overdue, Order: fmt.Sprint("late", i), Text: "late"})
+		}
+		delete(w.records, "e")
+		w.persist(9)
+		r, err := Sweep(ctx, w, w, Options{Page: page})
+		named := slices.ContainsFunc(r.Drifts, func(d Drift) bool { return d.Class == Tampered && d.Order == "e" })
+		if err != nil || !named || len(r.Drifts) != MaxDrifts || r.Unlisted[Tampered] != 0 || r.Unlisted[Overdue] != 9*MaxDrifts+1 || r.More != 9*MaxDrifts+1 {
+			t.Errorf("pages of %d: named %v of %d drifts, %d more: %v, %v", page, named, len(r.Drifts), r.More, r.Unlisted, err)
+		}
 	}
 }
 

@@ -119,10 +119,6 @@ func (c *comparison) load(ctx context.Context, ids []string) error {
 
 // raise adds a drift; beyond MaxDrifts it only counts.
 func (c *comparison) raise(d Drift) {
-	if len(c.report.Drifts) >= MaxDrifts {
-		c.report.More++
-		return
-	}
 	d.Shard = c.options.Shard
 	if d.Verb == "" {
 		d.Verb = verbs[d.Class]
@@ -130,7 +126,7 @@ func (c *comparison) raise(d Drift) {
 	if d.Position == "" && c.report.Redis != (stock.Position{}) {
 		d.Position = c.report.Redis.String()
 	}
-	c.report.Drifts = append(c.report.Drifts, d)
+	c.report.list(d)
 }
 
 // protocolFields are the fields of the state hash that are no SKU.
@@ -256,7 +252,7 @@ func (c *comparison) invariants(ctx context.Context) error {
 		return fmt.Errorf("check the ledger's invariants: %w", err)
 	}
 	for _, b := range broken {
-		c.raise(Drift{Class: b.Class, Key: "ledger", SKU: b.SKU, Order: b.Order,
+		c.raise(Drift{Class: b.Class, Key: keyLedger, SKU: b.SKU, Order: b.Order,
 			Position: c.report.Ledger.String(), Text: b.Text})
 	}
 	return nil

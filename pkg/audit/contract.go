@@ -15,6 +15,10 @@ type Redis interface {
 	// Redis has (from the cursor on, about count of them), the ends of the log, and the process' status. A key
 	// of another type or a missing library is no error: the part is left empty, and the status tells.
 	Sample(ctx context.Context, ids []string, cursor uint64, count int) (Sample, error)
+	// Entry reads in one MULTI the process' status and the log's entry at a position; there is false when the log
+	// has none. Range may be answered by another process than the one that answered the sample, while an address
+	// moves; here the status tells whose log it is.
+	Entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error)
 	// Range is up to count entries of the log after a position, as in package takeover.
 	Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error)
 }

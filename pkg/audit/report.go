@@ -1,6 +1,10 @@
 package audit
 
-import "github.com/stockpipe/stockpipe/pkg/stock"
+import (
+	"slices"
+
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
 
 // A Cursor is where the rolling pages of orders go on. The zero value begins.
 type Cursor struct {
@@ -13,6 +17,8 @@ type Report struct {
 	Shard  int
 	Drifts []Drift // nothing = the equation held
 	More   int     // drifts beyond MaxDrifts, counted only
+	// Unlisted are those of More by class: what was not named of one class says nothing about another.
+	Unlisted map[Class]int
 
 	// Compared is false when the shard was not fit to be compared (not opened, halted and fenced, foreign, …):
 	// then Drifts says so, and the counts are 0.
@@ -33,3 +39,34 @@ type Report struct {
 
 // Clean reports whether a comparison was completed and nothing differs.
 func (r *Report) Clean() bool { return r.Compared && len(r.Drifts) == 0 }
+
+// keyLedger is the Key of what Postgres shows by itself.
+const keyLedger = "ledger"
+
+// list names a drift while there is room, and counts it otherwise. What differs between the stores takes the place of
+// what Postgres shows by itself: a thousand late holds must not hide the one SKU that somebody edited.
+func (r *Report) list(d Drift) {
+	if len(r.Drifts) < MaxDrifts {
+		r.Drifts = append(r.Drifts, d)
+		return
+	}
+	if d.Key != keyLedger {
+		for i, other := range slices.Backward(r.Drifts) {
+			if other.Key == keyLedger {
+				r.Drifts = append(slices.Delete(r.Drifts, i, i+1), d)
+				d = other
+				break
+			}
+		}
+	}
+	r.leaveOut(d.Class, 1)
+}
+
+// leaveOut counts drifts that are not named.
+func (r *Report) leaveOut(class Class, n int) {
+	if r.Unlisted == nil {
+		r.Unlisted = map[Class]int{}
+	}
+	r.More += n
+	r.Unlisted[class] += n
+}

@@ -113,7 +113,9 @@ func (r *Report) add(one *Report, seen map[Drift]bool) {
 	r.Aged += one.Aged
 	r.Entries += one.Entries
 	r.Restarts += one.Restarts
-	r.More += one.More
+	for class, n := range one.Unlisted {
+		r.leaveOut(class, n)
+	}
 	r.LedgerSwept = r.LedgerSwept || one.LedgerSwept
 	r.RedisSwept = r.RedisSwept || one.RedisSwept
 	// What an earlier page named is not named again. Its figures do not tell it apart: while orders come they move,
@@ -128,11 +130,7 @@ func (r *Report) add(one *Report, seen map[Drift]bool) {
 			continue
 		}
 		named = append(named, what)
-		if len(r.Drifts) >= MaxDrifts {
-			r.More++
-			continue
-		}
-		r.Drifts = append(r.Drifts, d)
+		r.list(d)
 	}
 	for _, what := range named {
 		seen[what] = true

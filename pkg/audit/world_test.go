@@ -35,6 +35,7 @@ type world struct {
 	onView    func()
 	onSample  func()
 	onRange   func()
+	other     []event.Raw // not nil: Range is answered by another process, which has this log
 	samples   int
 	openViews int
 }
@@ -223,7 +224,11 @@ func (w *world) Range(_ context.Context, after stock.Position, count int) ([]eve
 		w.onRange()
 	}
 	var out []event.Raw
-	for _, raw := range w.log[w.trimmed:] {
+	log := w.log[w.trimmed:]
+	if w.other != nil {
+		log = w.other
+	}
+	for _, raw := range log {
 		at, err := stock.ParsePosition(raw.ID)
 		if err != nil {
 			panic(err)
@@ -233,4 +238,9 @@ func (w *world) Range(_ context.Context, after stock.Position, count int) ([]eve
 		}
 	}
 	return out, nil
+}
+
+func (w *world) Entry(_ context.Context, at stock.Position) (takeover.Status, bool, error) {
+	there := slices.ContainsFunc(w.log[w.trimmed:], func(raw event.Raw) bool { return raw.ID == at.String() })
+	return w.status, there, nil
 }

@@ -85,8 +85,7 @@ func TestAnAutomaticClaimLeavesAHaltedShardAlone(t *testing.T) {
 	w := newTeller(t, open(t, 1), 0)
 	mid, err := w.l.Claim(ctx, 0, 0, false)
 	check(t, err)
-	halting, err := w.l.Halt(ctx, 0, "an operator said so")
-	check(t, err)
+	halting := halt(t, w.l, "an operator said so")
 	if _, err := w.l.CloseEpoch(ctx, mid); !errors.Is(err, ErrStaleClaim) {
 		t.Errorf("a takeover under way went on over the halt: %v", err)
 	}
@@ -224,10 +223,8 @@ func TestTheSecondOfTwoHaltsTellsTheFirstReason(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w := newTeller(t, open(t, 1), 0)
-	first, err := w.l.Halt(ctx, 0, "first")
-	check(t, err)
-	second, err := w.l.Halt(ctx, 0, "second")
-	check(t, err)
+	first := halt(t, w.l, "first")
+	second := halt(t, w.l, "second")
 	if s, err := w.l.Shard(ctx, 0); err != nil || s.Reason != "first" || second.Epoch <= first.Epoch || s.Claim != second.Epoch {
 		t.Errorf("%+v, %v", s, err)
 	}

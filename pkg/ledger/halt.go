@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
 // haltOn keeps the entry that cannot be applied and halts the shard, with a claim, in one statement: only
@@ -50,11 +52,22 @@ select claim, pg_notify('`+channelShard+`', number::text)::text from halted`,
 	return Claim{Shard: shard, Epoch: claim.Epoch, Nonce: nonce}, true, nil
 }
 
-// Halt stops a shard for a reason that an operator will read, and gives the claim to fence it with. A shard
-// that is halted already keeps its first reason and gets a new claim, so that a prober can fence what the one
-// who halted it could not.
-func (l *Ledger) Halt(ctx context.Context, shard int, reason string) (Claim, error) {
-	claim := Claim{Shard: shard, Nonce: newNonce()}
+// ErrMoved means that a shard is no longer where it was judged. Nothing was changed: look again.
+var ErrMoved = errors.New("the shard moved on since it was judged: look again")
+
+// A Verdict is that a shard has to stop, and where it stood when that was judged: who judges and is held up must not
+// stop an epoch that somebody else has opened meanwhile. [model]
+type Verdict struct {
+	Shard    int
+	Position stock.Position // that the ledger had reached
+	Claim    int64          // newest one, or that of the takeover that judged
+	Reason   string         // an operator will read it
+}
+
+// Halt carries out a verdict and gives the claim to fence the shard with. A shard that is halted already keeps its
+// first reason. ErrMoved when the shard has another position or a newer claim.
+func (l *Ledger) Halt(ctx context.Context, v Verdict) (Claim, error) {
+	claim := Claim{Shard: v.Shard, Nonce: newNonce()}
 	err := l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		if err := synchronous(ctx, tx); err != nil {
 			return err
@@ -62,17 +75,21 @@ func (l *Ledger) Halt(ctx context.Context, shard int, reason string) (Claim, err
 		err := tx.QueryRow(ctx, `update shard set reason = case when state = 'halted' then reason else $2 end,
     changed = case when state = 'halted' then changed else clock_timestamp() end,
     state = 'halted', claim_nonce = $3, claim = `+nextClaim("$4")+`
-where number = $1 returning claim`, shard, printable(reason), claim.Nonce, int64(0)).Scan(&claim.Epoch)
+where number = $1 and epoch = $5 and applied = $6 and claim = $7 returning claim`,
+			v.Shard, printable(v.Reason), claim.Nonce, int64(0), v.Position.Epoch, v.Position.Seq, v.Claim).Scan(&claim.Epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrUnknownShard
+			if _, err := readShard(ctx, tx, v.Shard); err != nil {
+				return err
+			}
+			return ErrMoved
 		}
 		if err != nil {
 			return err
 		}
-		return notifyShard(ctx, tx, shard)
+		return notifyShard(ctx, tx, v.Shard)
 	})
 	if err != nil {
-		return Claim{}, fmt.Errorf("halt shard %d: %w", shard, err)
+		return Claim{}, fmt.Errorf("halt shard %d at %s: %w", v.Shard, v.Position, err)
 	}
 	return claim, nil
 }

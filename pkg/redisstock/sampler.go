@@ -7,6 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 var _ audit.Redis = (*Sampler)(nil)
@@ -68,4 +70,32 @@ func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count
 		return out, nil
 	}
 	return out, fmt.Errorf("sample shard %d: status: %w", s.number, err)
+}
+
+// Entry reads in one MULTI how the process stands and whether its log has the entry at a position. Without the
+// library the status is what the keys say; a key of another type has no entry.
+func (s *Sampler) Entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error) {
+	pipe := s.rdb.TxPipeline()
+	entry := pipe.XRangeN(ctx, s.keys.Log, at.String(), at.String(), 1)
+	asked := pipe.FCallRO(ctx, fnStatus, s.keys.list())
+	plain := s.askPlain(ctx, pipe)
+	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) && !isNoFunction(err) {
+		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
+	}
+	if err := entry.Err(); err != nil && !isWrongType(err) {
+		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
+	}
+	if err := plain.err(); err != nil {
+		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
+	}
+	text, err := asked.Text()
+	switch {
+	case err == nil:
+		status, err = parseStatus(text)
+	case isNoFunction(err):
+		status, err = plain.status(), nil
+	default:
+		err = fmt.Errorf("look for entry %s of shard %d: status: %w", at, s.number, err)
+	}
+	return status, len(entry.Val()) > 0, err
 }

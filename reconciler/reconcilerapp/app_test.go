@@ -570,3 +570,38 @@ func TestBothSpellingsOfOnceMeanTheSame(t *testing.T) {
 		}
 	}
 }
+
+func TestProducersThatAreGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, 2)
+	gone := func() {
+		s.exec(`insert into producer (id, libraries, seen) values ('gone', '{1}', now() - interval '2 hours'), ('here', '{1}', now())
+on conflict (id) do update set seen = excluded.seen`)
+	}
+	left := func() string {
+		all, err := s.ledger.Producers(t.Context(), 24*time.Hour)
+		check(t, err)
+		var ids []string
+		for _, one := range all {
+			ids = append(ids, one.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	gone()
+	s.result("--plan")
+	if got := left(); got != "gone here" {
+		t.Errorf("a plan leaves %q", got)
+	}
+	s.want(repair.ExitRepaired)
+	if got := left(); got != "here" {
+		t.Errorf("a pass leaves %q", got)
+	}
+	gone()
+	s.serve()
+	sandboxtest.Eventually(t, soon, func() error {
+		if got := left(); got != "here" {
+			return fmt.Errorf("serving leaves %q", got)
+		}
+		return nil
+	})
+}

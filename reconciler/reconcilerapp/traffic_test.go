@@ -109,6 +109,15 @@ func available(field string) (units int64) {
 	return units
 }
 
+// halt stops a shard in Postgres where it stands.
+func (s *shop) halt(shard int, reason string) {
+	s.t.Helper()
+	row, err := s.ledger.Shard(s.t.Context(), shard)
+	check(s.t, err)
+	_, err = s.ledger.Halt(s.t.Context(), ledger.Verdict{Shard: shard, Position: row.Position(), Claim: row.Claim, Reason: reason})
+	check(s.t, err)
+}
+
 func TestAHaltedShardThatStillSellsIsClosedAndARetryOpensIt(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, 1)
@@ -116,8 +125,7 @@ func TestAHaltedShardThatStillSellsIsClosedAndARetryOpensIt(t *testing.T) {
 	sku := s.sku("tea", 10, 0)
 	s.persist(0)
 	s.hold(0, "o1", sku, 1, 60_000)
-	_, err := s.ledger.Halt(t.Context(), 0, "a consumer died before it could close Redis")
-	check(t, err)
+	s.halt(0, "a consumer died before it could close Redis")
 	doc := s.want(repair.ExitOperator)
 	if act := doc.Shards[0].Acts[0]; act.Class != "unfenced" || act.Verb != "fence" || act.Repair == 0 {
 		t.Errorf("%+v", act)
@@ -140,8 +148,7 @@ func TestServeNeverOpensAHaltedShard(t *testing.T) {
 	s := newShop(t, 1)
 	s.serve()
 	epoch := s.opened(0, 0, soon)
-	_, err := s.ledger.Halt(t.Context(), 0, "by hand")
-	check(t, err)
+	s.halt(0, "by hand")
 	status := redisstock.NewShard(s.rdb, "sp", 0)
 	sandboxtest.Eventually(t, soon, func() error { // closed at once
 		st, err := status.Status(t.Context())
@@ -203,8 +210,7 @@ func TestAnOperatorsCommandGetsTheTurnFromWhoServes(t *testing.T) {
 	s.serve()
 	epoch := s.opened(0, 0, soon)
 	s.serve()
-	_, err := s.ledger.Halt(t.Context(), 0, "by hand")
-	check(t, err)
+	s.halt(0, "by hand")
 	began := time.Now()
 	if code, out := s.run("takeover", "--shard", "0"); code != 0 {
 		t.Fatalf("%d %s", code, out)

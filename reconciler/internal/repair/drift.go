@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -72,7 +73,9 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 	for i, d := range f.halt {
 		act := w.actOf(d, names)
 		if i == 0 {
-			act = w.halt(ctx, string(d.Class), d.String(), w.figures(ctx, d)).located(act)
+			if act = w.haltOn(ctx, d, row).located(act); act.State == Left {
+				return acts, true, nil
+			}
 		}
 		act.State = Operator
 		acts = append(acts, *act)
@@ -87,8 +90,12 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 		}
 	case w.OnTampered == LedgerWins:
 		acts = append(acts, w.ledgerWins(ctx, f.tampered, names)...)
-	case r.More > 0:
-		acts = append(acts, w.haltAll(ctx, r, f.tampered, names)...)
+	case r.Unlisted[audit.Tampered] > 0:
+		halted := w.haltAll(ctx, r, row, f.tampered, names)
+		if len(halted) == 0 {
+			return acts, true, nil
+		}
+		acts = append(acts, halted...)
 	default:
 		more, err := w.freezeAll(ctx, f.tampered, names)
 		acts = append(acts, more...)
@@ -104,11 +111,51 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 	return acts, f.again, nil
 }
 
-// haltAll is for more differences than an audit names: what it does not name could not be frozen, and this Redis is
-// not to be trusted with any of its numbers.
-func (w *ward) haltAll(ctx context.Context, r audit.Report, drifts []audit.Drift, names map[int64]string) (acts []Act) {
-	reason := fmt.Sprintf("%d differences, too many to freeze their SKUs one by one", len(r.Drifts)+r.More)
-	halted := w.halt(ctx, string(audit.Tampered), reason, drifts)
+// haltOn stops the shard for a log that cannot be followed. A ledger that has come beyond the place in question proves
+// the finding void; the place of a fork is one that it has passed by definition.
+func (w *ward) haltOn(ctx context.Context, d audit.Drift, row takeover.Shard) *Act {
+	until := int64(math.MaxInt64)
+	if at, err := stock.ParsePosition(d.Position); err == nil && d.Class != audit.Fork {
+		until = at.Seq
+	}
+	return w.haltWhere(ctx, string(d.Class), d.String(), w.figures(ctx, d), row, until)
+}
+
+// maxChase bounds how often a halt follows a ledger that consumers move on meanwhile.
+const maxChase = 5
+
+// haltWhere stops the shard where it stands. A ledger that only applied more since the row was read is followed, as
+// long as it is below until; a claim, another epoch or another state ends the case: it is Left.
+func (w *ward) haltWhere(ctx context.Context, class, reason string, before any, row takeover.Shard, until int64) *Act {
+	var act *Act
+	for range maxChase {
+		now, err := w.opener.Shard(ctx, w.number)
+		if err == nil && (now.Epoch != row.Epoch || now.Claim != row.Claim || now.State != row.State || now.Applied >= until) {
+			err = ledger.ErrMoved
+		}
+		if err != nil {
+			act = &Act{Shard: w.number, Class: class, Verb: "halt", Text: reason}
+			if act.fail(err); errors.Is(err, ledger.ErrMoved) {
+				act.State = Left
+			}
+			return act
+		}
+		act = w.halt(ctx, class, ledger.Verdict{Shard: w.number, Position: now.Position(), Claim: now.Claim, Reason: reason}, before)
+		if act.State != Left {
+			return act
+		}
+	}
+	return act
+}
+
+// haltAll is for more tampered SKUs and orders than an audit names: what it does not name could not be frozen, and this
+// Redis is not to be trusted with any of its numbers. Nothing comes back when the shard moved on meanwhile.
+func (w *ward) haltAll(ctx context.Context, r audit.Report, row takeover.Shard, drifts []audit.Drift, names map[int64]string) (acts []Act) {
+	reason := fmt.Sprintf("%d differences, too many to freeze their SKUs one by one", len(drifts)+r.Unlisted[audit.Tampered])
+	halted := w.haltWhere(ctx, string(audit.Tampered), reason, drifts, row, math.MaxInt64)
+	if halted.State == Left {
+		return nil
+	}
 	for _, d := range drifts {
 		act := w.actOf(d, names)
 		act.Verb, act.State, act.Repair, act.Remedy = halted.Verb, halted.State, halted.Repair, halted.Remedy

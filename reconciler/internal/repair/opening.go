@@ -84,23 +84,38 @@ func (a *Act) fail(err error) *Act {
 	return a
 }
 
-// takeOver makes one automatic attempt, unless somebody else claimed the shard since it was looked at: one that is
-// healthy again would be closed for nothing.
+// takeOver makes an automatic attempt, if the shard needs one still: while this one waited for the shard's lock, an
+// attempt of this process may have opened what it had closed itself, or somebody else may have claimed the shard.
+// One that is healthy again would be closed for nothing.
 func (w *ward) takeOver(ctx context.Context, f takeover.Finding) *Act {
 	w.repairing.Lock()
 	defer w.repairing.Unlock()
-	row, err := w.opener.Shard(ctx, w.number)
-	if err == nil && row.Claim != f.Row.Claim {
+	now, err := w.probe(ctx)
+	if err != nil {
+		return (&Act{Shard: w.number, Class: string(f.Class), Verb: "takeover"}).fail(err)
+	}
+	if !now.Class.NeedsTakeover() || now.Row.Claim != f.Row.Claim {
 		return nil
 	}
-	return w.attempt(ctx, string(f.Class), f, takeover.Options{})
+	return w.attempt(ctx, string(now.Class), now, takeover.Options{})
 }
 
-// attempt makes one, with the shard's lock held. before is the evidence that it rests on.
+// verbCheck is the verb of an act that ended before anything was claimed, because of a setting of the server.
+const verbCheck = "check"
+
+// attempt makes one, with the shard's lock held. before is the evidence that it rests on. A server that may not sell
+// is found out before anything is claimed or written down: it is asked again and again until a person mends it.
 func (w *ward) attempt(ctx context.Context, class string, before any, o takeover.Options) *Act {
 	act := &Act{Shard: w.number, Class: class, Verb: "takeover", State: Done, Text: "the shard was rebuilt from Postgres and opened"}
 	own, cancel := finishing(ctx, attemptGrace)
 	defer cancel()
+	if err := w.check(own); err != nil {
+		act.Verb = verbCheck
+		if act.fail(err); isSetting(own, err) {
+			act.State = Operator
+		}
+		return act
+	}
 	id, err := w.begin(own, class, act.Verb, before)
 	if err != nil {
 		return act.fail(err)
@@ -128,6 +143,13 @@ func (w *ward) attempt(ctx context.Context, class string, before any, o takeover
 	return act
 }
 
+// check looks at the server's settings. The attempt does so again, on the connection that it works on.
+func (w *ward) check(ctx context.Context) error {
+	bound, release := w.Bind(w.number)
+	defer release()
+	return bound.Check(ctx)
+}
+
 func (a *Act) describe(r takeover.Report) {
 	a.Takeover = &Takeover{
 		Epoch: r.Epoch, Continues: r.Continues.String(), ClosedMillis: r.Closed.Milliseconds(), Drained: r.Drained,
@@ -143,18 +165,16 @@ func (w *ward) attemptFailed(ctx context.Context, act *Act, err error) *Act {
 	var gap *takeover.GapError
 	var foreign *takeover.ForeignError
 	var step *takeover.StepError
-	var network net.Error
 	switch {
 	case errors.Is(err, takeover.ErrSuperseded):
 		act.State, act.Text = Left, "a newer attempt is under way: "+err.Error()
 	case errors.As(err, &gap):
 		id := act.Repair
-		act = w.halt(ctx, "gap-lost", err.Error(), err.Error())
+		act = w.halt(ctx, "gap-lost", ledger.Verdict{Shard: w.number, Position: gap.Have, Claim: act.Takeover.Epoch, Reason: err.Error()}, err.Error())
 		act.Text += fmt.Sprintf(" (found by repair %d)", id)
 	case errors.As(err, &foreign), errors.Is(err, takeover.ErrHalted):
 		act.State, act.Text = Operator, err.Error()
-	case errors.As(err, &step) && step.Step == takeover.StepCheck && !errors.As(err, &network) && ctx.Err() == nil:
-		// A setting of the server: the error names it and its remedy.
+	case errors.As(err, &step) && step.Step == takeover.StepCheck && isSetting(ctx, err):
 		act.State, act.Text = Operator, err.Error()
 	default:
 		act.fail(err)
@@ -162,16 +182,27 @@ func (w *ward) attemptFailed(ctx context.Context, act *Act, err error) *Act {
 	return act
 }
 
-// halt stops a shard whose log can not be followed, so that no more is sold that would be lost.
-func (w *ward) halt(ctx context.Context, class, reason string, before any) *Act {
-	act := &Act{Shard: w.number, Class: class, Verb: "halt", State: Operator, Text: reason,
+// isSetting reports whether a failed check is about a setting of the server, which only a person mends: the error
+// names it and its remedy.
+func isSetting(ctx context.Context, err error) bool {
+	var network net.Error
+	return !errors.As(err, &network) && ctx.Err() == nil
+}
+
+// halt stops a shard whose log can not be followed, so that no more is sold that would be lost. It is Left when the
+// shard moved on since the verdict: nothing was done, and it has to be looked at again.
+func (w *ward) halt(ctx context.Context, class string, v ledger.Verdict, before any) *Act {
+	act := &Act{Shard: w.number, Class: class, Verb: "halt", State: Operator, Text: v.Reason,
 		Remedy: fmt.Sprintf("look at the log and the table repair; then `stockpipe-reconciler takeover --shard %d`, which gives up what lies beyond Postgres' position", w.number)}
 	id, err := w.begin(ctx, class, act.Verb, before)
 	if err != nil {
 		return act.fail(err)
 	}
 	act.Repair = id
-	claim, err := w.Ledger.Halt(ctx, w.number, reason)
+	claim, err := w.Ledger.Halt(ctx, v)
+	if errors.Is(err, ledger.ErrMoved) {
+		act.State, act.Remedy = Left, ""
+	}
 	if err == nil {
 		err = w.redis.Fence(ctx, takeover.Seal{Shard: w.number, Ledger: w.Ledger.ID(), Epoch: claim.Epoch, Nonce: claim.Nonce}, false)
 	}

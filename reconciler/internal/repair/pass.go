@@ -37,6 +37,12 @@ func (w *Warden) Once(ctx context.Context, shard int) Report {
 	var report Report
 	err := one.waitTurn(ctx, false, func(ctx context.Context) error {
 		report = one.pass(ctx)
+		if shard > 0 {
+			return nil
+		}
+		if err := w.DropProducers(ctx); err != nil { // of all shards, so by the pass over the first
+			report.failed(err)
+		}
 		return nil
 	})
 	switch {
@@ -232,7 +238,7 @@ func (w *ward) planAll(ctx context.Context, report *Report) error {
 			act.Verb, act.State = "takeover", Proposed
 			act.GivesUp = "what Redis has instead"
 		}
-		if d.Class == audit.Tampered && w.OnTampered == Freeze && found.More > 0 {
+		if d.Class == audit.Tampered && w.OnTampered == Freeze && found.Unlisted[audit.Tampered] > 0 {
 			act.Verb = string(audit.VerbHalt)
 		}
 		report.Acts = append(report.Acts, *act)

@@ -18,6 +18,7 @@ import (
 const (
 	probeEvery    = 500 * time.Millisecond
 	probePause    = 50 * time.Millisecond // between two probes, however many hints
+	checkPause    = time.Second           // between two checks of a server that may not sell
 	expireEvery   = 500 * time.Millisecond
 	documentEvery = 1500 * time.Millisecond
 	// invariantEvery is rarer than the audits: the invariants read whole tables.
@@ -25,6 +26,10 @@ const (
 	// tellAgain is how long a difference that stays is not told again.
 	tellAgain = 10 * time.Minute
 	maxTold   = 1000
+	// producerEvery is how often producers that are gone are forgotten, and producerSilence after how long: one that
+	// lives says so every second or so, and comes back by itself.
+	producerEvery   = time.Hour
+	producerSilence = time.Hour
 )
 
 // Run keeps all shards well until ctx ends: those whose turn it gets; of the others it is the standby. On each shard
@@ -37,7 +42,26 @@ func (w *Warden) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	group.Go(func() error { w.keepProducers(ctx); return nil })
 	return group.Wait()
+}
+
+// keepProducers forgets producers that were killed, now and every hour, whoever has the turns.
+func (w *Warden) keepProducers(ctx context.Context) {
+	for again := true; again; again = pause(ctx, producerEvery) {
+		if err := w.DropProducers(ctx); err != nil && ctx.Err() == nil {
+			w.Metrics.failed("producers")
+			w.Tell(0, "producers", nil, err)
+		}
+	}
+}
+
+// DropProducers forgets producers that have been silent for an hour: their rows would stay for ever.
+func (w *Warden) DropProducers(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	_, err := w.Ledger.DropProducers(asking, producerSilence)
+	return err
 }
 
 // run is standby → turn → standby …, until ctx ends.
@@ -150,7 +174,12 @@ func (w *ward) look(ctx context.Context) error {
 		return nil
 	}
 	w.notBefore = time.Time{}
-	if act.Verb == "takeover" && act.State == Failed {
+	switch {
+	case !f.Class.NeedsTakeover() || act.State == Done:
+	case act.Verb == verbCheck:
+		// Nothing was claimed, and the shard is to open soon after the setting is mended.
+		w.notBefore = time.Now().Add(checkPause)
+	default:
 		w.notBefore = time.Now().Add(w.backoff.Next(0))
 	}
 	w.Tell(w.number, act.Verb, act, nil)
