@@ -155,7 +155,8 @@ create table outcome (
     detail   jsonb  not null default '{}',
     recorded timestamptz not null default now()
 );
-create index outcome_by_order on outcome (order_id);
+-- Told again it is the same row, whatever the figures of the moment in its detail.
+create unique index outcome_once on outcome (order_id, attempt, code, coalesce(shard, -1));
 
 -- Every repair, with its evidence before and after.
 create table repair (

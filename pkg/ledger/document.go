@@ -395,6 +395,9 @@ func (l *Ledger) RenewDocument(ctx context.Context, id string, oldMillis, newMil
 		return false, err
 	}
 	err = l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, lockShardOf+`(select shard from stock_document where id = $1) for no key update`, id); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 			update stock_document set deadline_ms = $3
 			where id = $1 and deadline_ms = $2 and state = 'written'`, id, oldMillis, newMillis)

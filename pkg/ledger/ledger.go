@@ -62,6 +62,7 @@ func Open(ctx context.Context, config Config) (*Ledger, error) {
 		settings.MaxConns = defaultMaxConns
 	}
 	settings.ConnConfig.ConnectTimeout = connectTimeout
+	settings.ConnConfig.DialFunc = dial
 	for name, value := range map[string]string{
 		"application_name":                    config.Name,
 		"timezone":                            "UTC",

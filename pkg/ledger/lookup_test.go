@@ -104,7 +104,7 @@ func TestPagesGoByTheirIndexesInFreshTables(t *testing.T) {
 		t.Error(text)
 	}
 	text = plan(t, open(t, 4), outcomesOfOrder, "x5", 10)
-	if !strings.Contains(text, "outcome_by_order") || strings.Contains(text, "outcome_pkey") {
+	if !strings.Contains(text, "outcome_once") || strings.Contains(text, "outcome_pkey") {
 		t.Error(text)
 	}
 }
@@ -153,8 +153,12 @@ func TestAnOutcomeToldAgainIsOneRow(t *testing.T) {
 	l := open(t, 2)
 	lost := Outcome{Shard: 1, OrderID: "o1", Attempt: 2, Code: OutcomeLost, Detail: json.RawMessage(`{"receipt": "1.3.7.0"}`)}
 	rejected := Outcome{Shard: -1, OrderID: "o1", Attempt: 1, Code: OutcomeRejected}
-	for range 3 {
-		for _, o := range []Outcome{lost, rejected} {
+	for i := range 3 {
+		again := lost
+		if i > 0 {
+			again.Detail = json.RawMessage(fmt.Sprintf(`{"available": %d}`, i))
+		}
+		for _, o := range []Outcome{again, rejected} {
 			if err := l.RecordOutcome(context.Background(), o); err != nil {
 				t.Fatal(err)
 			}

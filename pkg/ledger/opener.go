@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
@@ -47,11 +48,38 @@ func (s Shard) forTakeover() takeover.Shard {
 
 // Claim is step 0.
 func (o *Opener) Claim(ctx context.Context, shard int, redisEpoch int64, operator bool) (takeover.Seal, error) {
-	c, err := o.ledger.Claim(ctx, shard, redisEpoch, operator)
+	var c Claim
+	err := o.unheld(ctx, shard, func(ctx context.Context) (err error) {
+		c, err = o.ledger.Claim(ctx, shard, redisEpoch, operator)
+		return err
+	})
 	if err != nil {
 		return takeover.Seal{}, forTakeover(err)
 	}
 	return takeover.Seal{Shard: shard, Ledger: o.ledger.id, Epoch: c.Epoch, Nonce: c.Nonce, Operator: operator}, nil
+}
+
+// stepLimit bounds the statements of one step, a wait for the shard's row included; never a commit.
+const stepLimit = 30 * time.Second
+
+// unheld runs a step that waits for the shard's row, and once more where somebody kept it for too long who could
+// be ended: without this, the only consumer, stopped with the row in its hands, would keep the shard closed for as
+// long as it is stopped. A wait that ended without the row has changed nothing, so the step is not sent twice.
+func (o *Opener) unheld(ctx context.Context, shard int, step func(context.Context) error) error {
+	limited := func() error {
+		ctx, cancel := context.WithTimeout(ctx, stepLimit)
+		defer cancel()
+		return step(ctx)
+	}
+	err := limited()
+	var held *HeldError
+	if !errors.As(err, &held) && !isSQLState(err, lockNotAvailable) {
+		return err
+	}
+	if ended, failed := o.ledger.EndStalledHolder(ctx, shard); failed != nil || !ended {
+		return errors.Join(err, failed)
+	}
+	return limited()
 }
 
 func claimOf(s takeover.Seal) Claim { return Claim{Shard: s.Shard, Epoch: s.Epoch, Nonce: s.Nonce} }
@@ -72,9 +100,12 @@ func forTakeover(err error) error {
 func (o *Opener) Drain(ctx context.Context, s takeover.Seal, batch []event.Raw) (takeover.Drained, error) {
 	var out takeover.Drained
 	for resumed := false; ; {
-		did, err := o.ledger.Apply(ctx, s.Shard, batch)
-		out.Entries += did.Entries
-		out.Position = did.Position
+		err := o.unheld(ctx, s.Shard, func(ctx context.Context) error {
+			did, err := o.ledger.Apply(ctx, s.Shard, batch)
+			out.Entries += did.Entries
+			out.Position = did.Position
+			return err
+		})
 		var gap *GapError
 		var ahead *AheadError
 		var halted *HaltedError
@@ -127,7 +158,11 @@ func (o *Opener) follow(ctx context.Context, s takeover.Seal, batch []event.Raw,
 // CloseEpoch is step 4. The orphans are recorded after it: only then is it certain which they are, and their
 // receipts are answered from the epoch's end alone.
 func (o *Opener) CloseEpoch(ctx context.Context, s takeover.Seal, beyond []event.Raw) (takeover.Closed, error) {
-	at, err := o.ledger.CloseEpoch(ctx, claimOf(s))
+	var at stock.Position
+	err := o.unheld(ctx, s.Shard, func(ctx context.Context) (err error) {
+		at, err = o.ledger.CloseEpoch(ctx, claimOf(s))
+		return err
+	})
 	if err != nil {
 		return takeover.Closed{}, forTakeover(err)
 	}
@@ -162,5 +197,5 @@ func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (out takeover.Sn
 
 // SayOpen is step 8.
 func (o *Opener) SayOpen(ctx context.Context, s takeover.Seal) error {
-	return forTakeover(o.ledger.SayOpen(ctx, claimOf(s)))
+	return forTakeover(o.unheld(ctx, s.Shard, func(ctx context.Context) error { return o.ledger.SayOpen(ctx, claimOf(s)) }))
 }

@@ -30,7 +30,7 @@ type Outcome struct {
 }
 
 // RecordOutcome writes an outcome and returns once it is committed: answer the client after that. The same
-// outcome told again (order, attempt, code and detail) adds no row, unless two tell it at the same moment.
+// outcome told again (shard, order, attempt and code) adds no row, and the first detail stands.
 func (l *Ledger) RecordOutcome(ctx context.Context, o Outcome) error {
 	if err := o.check(); err != nil {
 		return err
@@ -42,11 +42,7 @@ func (l *Ledger) RecordOutcome(ctx context.Context, o Outcome) error {
 	err := l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			insert into outcome (shard, order_id, attempt, code, detail)
-			select $1::bigint, $2::text, $3::bigint, $4::text, $5::jsonb
-			where not exists (
-				select 1 from outcome
-				where order_id = $2 and attempt = $3 and code = $4 and detail = $5::jsonb
-				and shard is not distinct from $1)`,
+			values ($1, $2, $3, $4, $5::jsonb) on conflict do nothing`,
 			shard, o.OrderID, o.Attempt, o.Code, jsonObject(o.Detail))
 		return err
 	})

@@ -60,7 +60,8 @@ type Watch struct {
 type watchedShard struct {
 	mu      sync.Mutex
 	epoch   stock.Epoch
-	heard   time.Time // when a notice last moved epoch.Applied
+	heard   time.Time       // when a notice last moved epoch.Applied
+	ends    map[int64]int64 // last seq of older epochs that were asked for, while epoch.Epoch stays
 	waiting waitroom
 }
 
@@ -274,6 +275,9 @@ func (s *watchedShard) learn(e stock.Epoch, began time.Time) {
 	if e.Epoch == s.epoch.Epoch && e.Applied < s.epoch.Applied && s.heard.After(began) {
 		e.Applied = s.epoch.Applied
 	}
+	if e.Epoch != s.epoch.Epoch {
+		s.ends = nil // a ledger that lost its tail may have closed them elsewhere; then it is in another epoch, too
+	}
 	s.epoch = e
 	s.waiting.reached(e.Epoch, e.Applied)
 }
@@ -354,7 +358,7 @@ func (w *Watch) Resolve(ctx context.Context, r stock.Receipt) (stock.Standing, e
 		if standing, known := w.recall(r); known {
 			return standing, nil
 		}
-		standing, err := w.ledger.Standing(ctx, r)
+		standing, err := w.standing(ctx, r)
 		if err != nil || final(standing) {
 			return standing, err
 		}
@@ -377,10 +381,13 @@ func (w *Watch) recall(r stock.Receipt) (standing stock.Standing, known bool) {
 		return stock.StandingUnknown, false
 	}
 	s.mu.Lock()
-	e := s.epoch
-	s.mu.Unlock()
-	v := epochView{epoch: r.Epoch, current: e.Epoch, applied: e.Applied}
-	return v.standing(r.Seq), r.Epoch == e.Epoch
+	defer s.mu.Unlock()
+	v := epochView{epoch: r.Epoch, current: s.epoch.Epoch, applied: s.epoch.Applied}
+	known = v.epoch == v.current
+	if !known {
+		v.last, known = s.ends[r.Epoch]
+	}
+	return v.standing(r.Seq), known
 }
 
 // nextExchange is closed by the next exchange that succeeds.
@@ -405,7 +412,10 @@ func (w *Watch) Wait(ctx context.Context, r stock.Receipt) (stock.Standing, erro
 		return stock.StandingUnknown, nil
 	}
 	if s.isOver(r.Epoch) {
-		standing, err := w.ledger.Standing(ctx, r)
+		if standing, known := w.recall(r); known {
+			return standing, nil
+		}
+		standing, err := w.standing(ctx, r)
 		if err == nil && final(standing) {
 			return standing, nil
 		}

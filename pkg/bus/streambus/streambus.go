@@ -33,6 +33,10 @@ const (
 	minBlock     = 10 * time.Millisecond
 	maxBlock     = 10 * time.Second
 	defaultBlock = time.Second
+	// While Redis is too full to make the group, the stream itself is read every fullPause, and the group is tried
+	// again every fullRetry.
+	fullPause = 50 * time.Millisecond
+	fullRetry = time.Second
 	// slack is how much longer than its block a read may take before the connection counts as dead.
 	slack = time.Second
 )
@@ -52,6 +56,8 @@ type Config struct {
 type Source struct {
 	Config
 	following bool           // the group is where this reader put it, and Next goes on there
+	full      time.Time      // when Redis last had no room for the group; zero unless Next reads without one
+	place     stock.Position // where Next goes on: what the ledger had when it began, or what it brought without a group
 	applied   stock.Position // the ledger's, as far as it is known here
 	unacked   []string       // ids that Next brought and the ledger had not reached: at most two reads' worth
 	tidied    time.Time      // last look at what other readers left behind
@@ -74,7 +80,11 @@ func New(c Config) *Source {
 
 // From reads the stream itself right after the position.
 func (s *Source) From(ctx context.Context, after stock.Position) ([]event.Raw, error) {
-	s.following = false
+	s.following, s.full = false, time.Time{}
+	return s.after(ctx, after)
+}
+
+func (s *Source) after(ctx context.Context, after stock.Position) ([]event.Raw, error) {
 	messages, err := s.Redis.XRangeN(ctx, s.Log, "("+after.String(), "+", s.Count).Result()
 	if err != nil {
 		return nil, s.lostOr(err, "read after "+after.String())
@@ -83,23 +93,68 @@ func (s *Source) From(ctx context.Context, after stock.Position) ([]event.Raw, e
 }
 
 // Next acknowledges up to the ledger's position, then waits up to Block for entries that the group did not deliver
-// yet. When it begins, it creates the group at the ledger's position, or moves it there. Errors: bus.ErrMissing,
-// bus.ErrInterrupted when stream or group went away, or what Redis said.
+// yet. When it begins, it moves the group to the ledger's position, or creates it there. Where Redis is too full to
+// create it, the stream itself is read until there is room: what is full is to be emptied by those who confirm and
+// release, and they wait for the ledger. Errors: bus.ErrMissing, bus.ErrInterrupted when stream or group went away,
+// or what Redis said.
 func (s *Source) Next(ctx context.Context, applied stock.Position) ([]event.Raw, error) {
 	s.applied = applied
 	found, err := s.next(ctx)
-	s.following = err == nil
+	if err != nil {
+		s.following, s.full = false, time.Time{}
+	}
 	return found, err
 }
 
 func (s *Source) next(ctx context.Context) ([]event.Raw, error) {
-	settle := s.acknowledge
-	if !s.following {
-		settle = s.begin
+	var err error
+	switch {
+	case s.following:
+		err = s.acknowledge(ctx)
+	case time.Since(s.full) < fullRetry:
+		return s.poll(ctx)
+	default:
+		err = s.begin(ctx)
+		if firstWord(err) == "OOM" {
+			s.full = time.Now()
+			return s.poll(ctx)
+		}
 	}
-	if err := settle(ctx); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	return s.follow(ctx)
+}
+
+// poll waits up to Block for what follows its place in the stream, without a group.
+func (s *Source) poll(ctx context.Context) ([]event.Raw, error) {
+	tick := time.NewTicker(fullPause)
+	defer tick.Stop()
+	for end := time.Now().Add(s.Block); ; {
+		found, err := s.after(ctx, s.place)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			// An id that is no position is for the ledger to halt on: until then it is read again.
+			if p, err := stock.ParsePosition(found[len(found)-1].ID); err == nil {
+				s.place = p
+			}
+			return found, nil
+		}
+		if !time.Now().Before(end) {
+			return nil, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("follow, log %s: %w", s.Log, ctx.Err())
+		}
+	}
+}
+
+// follow waits up to Block for what the group did not deliver yet.
+func (s *Source) follow(ctx context.Context) ([]event.Raw, error) {
 	// The driver would wait for 10 s beyond Block on a dead connection.
 	within, cancel := context.WithTimeout(ctx, s.Block+slack)
 	defer cancel()
@@ -121,9 +176,13 @@ func (s *Source) next(ctx context.Context) ([]event.Raw, error) {
 	return found, nil
 }
 
-// begin puts the group at the ledger's position. Never at "$", which would skip what was written meanwhile, and
-// never with MKSTREAM: a log that is absent is a finding, and a stream made here would hide it.
+// begin puts the group at the ledger's position, or behind what was read without it. Never at "$", which would skip
+// what was written meanwhile, and never with MKSTREAM: a log that is absent is a finding, and a stream made here would
+// hide it. A group that exists is moved first, because a full Redis refuses to create even one that exists.
 func (s *Source) begin(ctx context.Context) error {
+	if s.full.IsZero() {
+		s.place = s.applied
+	}
 	kind, err := s.Redis.Type(ctx, s.Log).Result()
 	if err != nil {
 		return fmt.Errorf("look for log %s: %w", s.Log, err)
@@ -131,13 +190,18 @@ func (s *Source) begin(ctx context.Context) error {
 	if kind == "none" {
 		return fmt.Errorf("log %s: %w", s.Log, bus.ErrMissing)
 	}
-	err = s.Redis.XGroupCreate(ctx, s.Log, Group, s.applied.String()).Err()
-	if firstWord(err) == "BUSYGROUP" {
-		err = s.Redis.XGroupSetID(ctx, s.Log, Group, s.applied.String()).Err()
+	at := s.place.String()
+	err = s.Redis.XGroupSetID(ctx, s.Log, Group, at).Err()
+	if firstWord(err) == "NOGROUP" {
+		err = s.Redis.XGroupCreate(ctx, s.Log, Group, at).Err()
+	}
+	if firstWord(err) == "BUSYGROUP" { // another reader was faster
+		err = s.Redis.XGroupSetID(ctx, s.Log, Group, at).Err()
 	}
 	if err != nil {
-		return s.lostOr(err, "put group "+Group+" at "+s.applied.String())
+		return s.lostOr(err, "put group "+Group+" at "+at)
 	}
+	s.following, s.full = true, time.Time{}
 	s.unacked = s.unacked[:0] // tidy finds them as pending
 	return s.tidy(ctx)
 }

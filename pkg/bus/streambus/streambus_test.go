@@ -293,3 +293,70 @@ func TestADeadConnectionIsNoticedSoonAfterTheBlock(t *testing.T) {
 		t.Errorf("noticed after %v", took)
 	}
 }
+
+// fill leaves no room in a Redis of the test's own; append still works, as the function library's does.
+func fill(t testing.TB, s *stream) (append func(seq int64), empty func()) {
+	t.Helper()
+	set := func(limit string) {
+		t.Helper()
+		if err := s.rdb.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1")
+	return func(seq int64) {
+		t.Helper()
+		const script = "#!lua flags=allow-oom\nreturn redis.call('XADD', KEYS[1], ARGV[1], 'v', '1')"
+		if err := s.rdb.Eval(t.Context(), script, []string{s.key}, at(5, seq).String()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}, func() { set("0") }
+}
+
+func TestAFullRedisIsFollowedWithTheGroupThatIsThere(t *testing.T) {
+	t.Parallel()
+	s := &stream{connect(t, sandboxtest.Redis(t).Addr()), "{0}:log"}
+	s.Append(t, bustest.Entry(5, 1))
+	if _, err := s.source("before").Next(t.Context(), at(5, 1)); err != nil {
+		t.Fatal(err)
+	}
+	add, _ := fill(t, s)
+	add(2)
+	found, err := s.source("after").Next(t.Context(), at(5, 1))
+	if err != nil || len(found) != 1 || found[0].ID != "5-2" {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+func TestAFullRedisWithoutAGroupIsReadWithoutOneUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	s := &stream{connect(t, sandboxtest.Redis(t).Addr()), "{0}:log"}
+	s.Append(t, bustest.Entry(5, 1))
+	add, empty := fill(t, s)
+	src := s.source("a")
+	// The ledger is behind all the while: what was brought once is not brought again.
+	for seq := int64(2); seq <= 4; seq++ {
+		add(seq)
+		found, err := src.Next(t.Context(), at(5, 1))
+		if err != nil || len(found) != 1 || found[0].ID != at(5, seq).String() {
+			t.Fatalf("%v, %v, want 5-%d", found, err, seq)
+		}
+	}
+	if found, err := src.Next(t.Context(), at(5, 4)); err != nil || len(found) != 0 {
+		t.Errorf("%v, %v, want nothing", found, err)
+	}
+	empty()
+	sandboxtest.Eventually(t, 10*time.Second, func() error {
+		if found, err := src.Next(t.Context(), at(5, 1)); err != nil || len(found) != 0 {
+			t.Fatalf("%v, %v, want nothing", found, err)
+		}
+		if !src.following {
+			return errors.New("no group yet")
+		}
+		return nil
+	})
+	add(5)
+	if found, err := src.Next(t.Context(), at(5, 4)); err != nil || len(found) != 1 || found[0].ID != "5-5" {
+		t.Errorf("%v, %v, want 5-5", found, err)
+	}
+}
