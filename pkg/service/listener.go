@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,6 +27,39 @@ type Listener struct {
 	name   string
 	socket net.Listener
 	server *http.Server
+	silent silent
+}
+
+// silent are the connections that have not sent a byte yet. Clients open some ahead of need, and the server would
+// wait 5 s for each at its stop although nobody asked anything on it.
+type silent struct {
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	ended bool
+}
+
+func (s *silent) note(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(s.conns, c)
+	case s.ended:
+		_ = c.Close()
+	default:
+		s.conns[c] = struct{}{}
+	}
+}
+
+// cut closes them and whoever still comes; a request that is on its way finds the door shut, as it would a moment
+// later.
+func (s *silent) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.conns {
+		_ = c.Close()
+	}
 }
 
 // Listen binds the address at once, so that a taken port or a bad address is an error at start and callers may
@@ -42,14 +76,17 @@ func Listen(name, address string, handler http.Handler) (*Listener, error) {
 	if bound, ok := socket.Addr().(*net.TCPAddr); !ok || !bound.IP.IsLoopback() {
 		return nil, errors.Join(fmt.Errorf("listen for %s: %w", name, notLoopback(socket.Addr().String())), socket.Close())
 	}
-	return &Listener{name: name, socket: socket, server: &http.Server{
+	l := &Listener{name: name, socket: socket, silent: silent{conns: map[net.Conn]struct{}{}}}
+	l.server = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		// What it would print are broken connections of clients, and libraries do not log.
-		ErrorLog: log.New(io.Discard, "", 0),
-	}}, nil
+		ErrorLog:  log.New(io.Discard, "", 0),
+		ConnState: l.silent.note,
+	}
+	return l, nil
 }
 
 // CheckLoopback refuses an address (host:port) that others than this machine could reach.
@@ -96,6 +133,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
+	l.silent.cut()
 	err := l.server.Shutdown(late)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("finish the requests on %s: %w", l.Addr(), err), l.server.Close())

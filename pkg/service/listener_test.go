@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -82,6 +83,38 @@ func get(client *http.Client, url string) string {
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
 	return string(text)
+}
+
+// Clients open connections ahead of need; nobody has asked anything on them, so a stop does not wait for them.
+func TestAConnectionThatAskedNothingDoesNotHoldUpTheStop(t *testing.T) {
+	t.Parallel()
+	l, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	c, err := net.Dial("tcp", l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// An answer to another connection shows that the server has taken this one, too.
+	answer, err := http.Get(l.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	began := time.Now()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > finishTime/2 {
+		t.Errorf("the stop took %v", took)
+	}
 }
 
 func TestReadinessNamesWhatIsNotReady(t *testing.T) {
