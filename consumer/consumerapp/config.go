@@ -1,11 +1,6 @@
 package consumerapp
 
 import (
-	"crypto/rand"
-	"fmt"
-	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/config"
@@ -29,13 +24,11 @@ type Config struct {
 	Batch      int           `name:"batch" default:"1000" help:"Log entries of one batch at most, 1 to 10000."`
 }
 
-var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-
 // Validate names the flag, its value and what would be accepted.
 func (c Config) Validate() error {
 	switch {
-	case c.ConsumerID != "" && !plainID.MatchString(c.ConsumerID):
-		return config.Bound("consumer-id", c.ConsumerID, "use 1 to 64 of A-Z a-z 0-9 . _ : -")
+	case config.CheckID("consumer-id", c.ConsumerID) != nil:
+		return config.CheckID("consumer-id", c.ConsumerID)
 	case c.Block < 10*time.Millisecond || c.Block > 5*time.Second:
 		return config.Bound("block", c.Block, "use 10ms to 5s")
 	case c.Batch < 1 || c.Batch > 10_000:
@@ -47,18 +40,5 @@ func (c Config) Validate() error {
 // id is the name of this process: never one that an earlier process had, whose assignments and group name may
 // still be around.
 func (c Config) id() string {
-	if c.ConsumerID != "" {
-		return c.ConsumerID
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "host"
-	}
-	host = strings.Map(func(r rune) rune {
-		if plainID.MatchString(string(r)) {
-			return r
-		}
-		return '-'
-	}, host)
-	return fmt.Sprintf("%.32s-%d-%.8s", host, os.Getpid(), strings.ToLower(rand.Text()))
+	return config.ProcessID(c.ConsumerID)
 }

@@ -1,11 +1,7 @@
 package producerapp
 
 import (
-	"crypto/rand"
 	"fmt"
-	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/config"
@@ -46,8 +42,6 @@ type Unsafe struct {
 	OldServer bool `name:"old-server" help:"Start although Redis is older than 7."`
 }
 
-var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-
 // Validate names the flag, its value and what would be accepted.
 func (c Config) Validate() error {
 	switch {
@@ -57,28 +51,15 @@ func (c Config) Validate() error {
 		return config.Bound("max-lines", c.MaxLines, fmt.Sprintf("use 1 to %d", stock.MaxOrderLines))
 	case c.EpochMaxAge < time.Second || c.EpochMaxAge > 24*time.Hour:
 		return config.Bound("epoch-max-age", c.EpochMaxAge, "use 1s to 24h")
-	case c.ProducerID != "" && !plainID.MatchString(c.ProducerID):
-		return config.Bound("producer-id", c.ProducerID, "use 1 to 64 of A-Z a-z 0-9 . _ : -")
+	case config.CheckID("producer-id", c.ProducerID) != nil:
+		return config.CheckID("producer-id", c.ProducerID)
 	}
 	return nil
 }
 
 // id is the name of this process in the table of producers.
 func (c Config) id() string {
-	if c.ProducerID != "" {
-		return c.ProducerID
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "host"
-	}
-	host = strings.Map(func(r rune) rune {
-		if plainID.MatchString(string(r)) {
-			return r
-		}
-		return '-'
-	}, host)
-	return fmt.Sprintf("%.32s-%d-%.8s", host, os.Getpid(), strings.ToLower(rand.Text()))
+	return config.ProcessID(c.ProducerID)
 }
 
 func (u Unsafe) checks() redisstock.Unsafe {

@@ -1,11 +1,7 @@
 package reconcilerapp
 
 import (
-	"crypto/rand"
 	"fmt"
-	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/config"
@@ -87,13 +83,11 @@ func (u Unsafe) checks() redisstock.Unsafe {
 	return redisstock.Unsafe{Eviction: u.Eviction, Memory: u.Memory, AOF: u.AOF, Replicas: u.Replicas, OldServer: u.OldServer}
 }
 
-var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-
 // Validate names the flag, its value and what would be accepted.
 func (c Config) Validate() error {
 	switch {
-	case c.ReconcilerID != "" && !plainID.MatchString(c.ReconcilerID):
-		return config.Bound("reconciler-id", c.ReconcilerID, "use 1 to 64 of A-Z a-z 0-9 . _ : -")
+	case config.CheckID("reconciler-id", c.ReconcilerID) != nil:
+		return config.CheckID("reconciler-id", c.ReconcilerID)
 	case c.AuditEvery < 100*time.Millisecond || c.AuditEvery > 24*time.Hour:
 		return config.Bound("audit-every", c.AuditEvery, "use 100ms to 24h")
 	case c.StuckAfter != 0 && (c.StuckAfter < time.Second || c.StuckAfter > 24*time.Hour):
@@ -110,18 +104,5 @@ func (c Config) policy() repair.Policy { return repair.Policy(c.OnTampered) }
 
 // id is the name of this process: never one that an earlier process had, whose turn may still last.
 func (c Config) id() string {
-	if c.ReconcilerID != "" {
-		return c.ReconcilerID
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "host"
-	}
-	host = strings.Map(func(r rune) rune {
-		if plainID.MatchString(string(r)) {
-			return r
-		}
-		return '-'
-	}, host)
-	return fmt.Sprintf("%.32s-%d-%.8s", host, os.Getpid(), strings.ToLower(rand.Text()))
+	return config.ProcessID(c.ReconcilerID)
 }
