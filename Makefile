@@ -29,7 +29,13 @@ test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrow
 # Run inside its folder, because only there go test passes the table on while it grows.
 .PHONY: test-e2e
 test-e2e: setup ## Keep the promises at their full size, over real processes; prints a table. ARGS='-run TestName'.
-	@cd deploy/suites/e2e && STOCKPIPE_E2E=full go test -count=1 -timeout 40m $(ARGS)
+	@cd deploy/suites/e2e && STOCKPIPE_SUITE=full go test -count=1 -timeout 40m $(ARGS)
+
+TIMES ?= 1
+
+.PHONY: test-faults
+test-faults: setup ## Let every part die, lie, pause and come back while it sells, each row TIMES (1) times; prints a table. ARGS='-run TestName'.
+	@cd deploy/suites/faults && STOCKPIPE_SUITE=full go test -count=$(TIMES) -timeout 4h $(ARGS)
 
 CHECKS ?= 2000
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -93,13 +94,16 @@ func (c *Clerk) decide(ctx context.Context, shard int, op stock.Operation) (stoc
 // what is not reached in time is answered with the level that it has.
 func (c *Clerk) settled(ctx context.Context, want Level, shard int, once func() (Answer, error)) (Answer, error) {
 	for range mostLost {
+		failpoint.Hit(failpoint.OrderRead)
 		a, err := once()
+		failpoint.Hit(failpoint.OrderDecided)
 		if err != nil || want != Persisted || a.Level == Persisted {
 			return a, err
 		}
 		switch c.await(ctx, a.Receipt) {
 		case stock.StandingPersisted:
 			a.Level = Persisted
+			failpoint.Hit(failpoint.OrderAnswered)
 			return a, nil
 		case stock.StandingLost:
 			continue

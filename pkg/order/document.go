@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -179,7 +180,9 @@ func (c *Clerk) carry(ctx context.Context, d Document, p Paper, ack Level) (Docu
 
 // send has the movement decided once. Whatever keeps it from that leaves the document written.
 func (c *Clerk) send(ctx context.Context, p *Paper) (PaperState, stock.Receipt) {
+	failpoint.Hit(failpoint.DocumentWritten)
 	out, err := c.decide(ctx, p.Shard, p.Operation)
+	failpoint.Hit(failpoint.DocumentDecided)
 	switch {
 	case err != nil:
 		return Written, stock.Receipt{}

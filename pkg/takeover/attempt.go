@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -83,6 +84,7 @@ func (a *attempt) take(ctx context.Context, step Step, do func(context.Context) 
 			return err
 		}
 	}
+	failpoint.Hit(failpoint.Takeover(string(step)))
 	if do == nil {
 		return nil
 	}

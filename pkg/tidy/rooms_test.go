@@ -44,6 +44,7 @@ var rooms = []room{
 	{"pkg/stock/...", nouns, "nouns, errors and contracts of stock"},
 	{"pkg/event/...", entries, "the log entry: schema and codec"},
 
+	{"pkg/failpoint", parts, "moments at which tests end a process; empty in what is shipped"},
 	{"pkg/lock/...", parts, "the Redis lock, for every strategy that locks"},
 	{"pkg/api/...", parts, "JSON types and the Go client"},
 	{"pkg/service/...", parts, "run parts, stop them in order"},
@@ -146,6 +147,7 @@ var testModules = []string{
 	"pgregory.net/rapid",
 	"go.uber.org/goleak",
 	"github.com/anishathalye/porcupine",
+	"github.com/compose-spec/compose-go",
 }
 
 var bans = []ban{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stockpipe/stockpipe/deploy/suites/shoptest"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 )
 
@@ -31,14 +32,14 @@ var demoBuild struct {
 func demoProgram(t *testing.T) string {
 	t.Helper()
 	demoBuild.Do(func() {
-		demoBuild.path = filepath.Join(programs(t), "demo")
+		demoBuild.path = filepath.Join(shoptest.Programs(t, false), "demo")
 		command := exec.Command("go", "build", "-o", demoBuild.path, "./deploy/demo")
 		command.Dir = filepath.Join("..", "..", "..")
 		if out, err := command.CombinedOutput(); err != nil {
 			demoBuild.err = fmt.Errorf("build the demo: %w\n%s", err, out)
 		}
 	})
-	need(t, demoBuild.err)
+	shoptest.Need(t, demoBuild.err)
 	return demoBuild.path
 }
 
@@ -72,7 +73,7 @@ func (s *speech) String() string {
 func startDemo(t *testing.T, arguments ...string) *demo {
 	t.Helper()
 	d := &demo{t: t, said: &speech{}, done: make(chan struct{})}
-	d.cmd = exec.Command(demoProgram(t), append(arguments, "--programs", programs(t))...)
+	d.cmd = exec.Command(demoProgram(t), append(arguments, "--programs", shoptest.Programs(t, false))...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "STOCKPIPE_") {
@@ -80,7 +81,7 @@ func startDemo(t *testing.T, arguments ...string) *demo {
 		}
 	}
 	d.cmd.Stdout, d.cmd.Stderr = d.said, d.said
-	need(t, d.cmd.Start())
+	shoptest.Need(t, d.cmd.Start())
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		defer close(d.done)
@@ -139,7 +140,7 @@ func (d *demo) ends(code int) {
 }
 
 func TestTheDemoPlaysASaleAndLeavesNothing(t *testing.T) {
-	r := begin(t, "demo: a sale")
+	r := shoptest.Begin(t, "demo: a sale")
 	d := startDemo(t, "--buyers", "400", "--units", "80", "--lasts", "1s")
 	folder := filepath.Dir(d.see(`PGPASSFILE=(\S+)`))
 	d.ends(0)
@@ -148,20 +149,20 @@ func TestTheDemoPlaysASaleAndLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder is left: %v", err)
 	}
-	r.note("80 of 80 units, folder gone")
+	r.Note("80 of 80 units, folder gone")
 }
 
 func TestTheDemoSharesFourShardsAmongConsumers(t *testing.T) {
-	r := begin(t, "demo: 4 shards, 2 producers")
+	r := shoptest.Begin(t, "demo: 4 shards, 2 producers")
 	d := startDemo(t, "--buyers", "400", "--units", "80", "--lasts", "1s", "--shards", "4", "--producers", "2")
 	d.see(`consumer-1 reads shard \d, \d`)
 	d.see(`consumer-2 reads shard \d, \d`)
 	d.ends(0)
-	r.note("two shards each")
+	r.Note("two shards each")
 }
 
 func TestAHandOnTheStockIsFoundByTheDemo(t *testing.T) {
-	r := begin(t, "demo: HSET by hand")
+	r := shoptest.Begin(t, "demo: HSET by hand")
 	d := startDemo(t, "--buyers", "400", "--units", "80", "--lasts", "4s")
 	port := d.see(`redis-cli -p (\d+)`)
 	d.see(`HGET '(sp:\{0\}:state)' 1`)
@@ -170,18 +171,18 @@ func TestAHandOnTheStockIsFoundByTheDemo(t *testing.T) {
 	// The last article: the rush does not depend on it.
 	const addOne = `local v = redis.call('HGET', KEYS[1], ARGV[1]); local n = tonumber(string.match(v, '^%d+'))
 		return redis.call('HSET', KEYS[1], ARGV[1], (string.gsub(v, '^%d+', string.format('%d', n + 1), 1)))`
-	need(t, rdb.Eval(context.Background(), addOne, []string{"sp:{0}:state"}, 8).Err())
+	shoptest.Need(t, rdb.Eval(context.Background(), addOne, []string{"sp:{0}:state"}, 8).Err())
 	d.ends(1)
 	d.see(`✗ the callers' lists, Redis and Postgres agree on every SKU`)
 	d.see(`tampered: SKU \S+ \(number 8\)`)
 	d.see(`A promise was BROKEN`)
-	r.note("exit code 1, the SKU is named")
+	r.Note("exit code 1, the SKU is named")
 }
 
 func TestAReplayIsResumedAfterKillsAndInterrupts(t *testing.T) {
-	r := begin(t, "demo: a replay, killed and interrupted")
+	r := shoptest.Begin(t, "demo: a replay, killed and interrupted")
 	file := filepath.Join(t.TempDir(), "orders.csv")
-	need(t, os.WriteFile(file, []byte(orderFile(800, 150)), 0o600))
+	shoptest.Need(t, os.WriteFile(file, []byte(orderFile(800, 150)), 0o600))
 	folder := filepath.Join(keptBase(t), "kept")
 	arguments := []string{"--orders", file, "--keep", folder}
 
@@ -198,7 +199,7 @@ func TestAReplayIsResumedAfterKillsAndInterrupts(t *testing.T) {
 	d.see(`Resume it with the same --orders`)
 
 	other := filepath.Join(t.TempDir(), "other.csv")
-	need(t, os.WriteFile(other, []byte(orderFile(2, 2)), 0o600))
+	shoptest.Need(t, os.WriteFile(other, []byte(orderFile(2, 2)), 0o600))
 	d = startDemo(t, "--orders", other, "--keep", folder)
 	d.ends(2)
 	d.see(`keeps the replay of orders.csv`)
@@ -207,13 +208,13 @@ func TestAReplayIsResumedAfterKillsAndInterrupts(t *testing.T) {
 	d.ends(0)
 	d.see(`every SKU's available is opening minus net: 800 of 800 in Redis, 800 of 800 in Postgres`)
 	d.see(`Every promise was kept`)
-	r.note("killed once, interrupted once, 150 orders on 800 SKUs")
+	r.Note("killed once, interrupted once, 150 orders on 800 SKUs")
 }
 
 func TestAMalformedOrderFileStartsNothing(t *testing.T) {
-	r := begin(t, "demo: a malformed order file")
+	r := shoptest.Begin(t, "demo: a malformed order file")
 	file := filepath.Join(t.TempDir(), "orders.csv")
-	need(t, os.WriteFile(file, []byte(orderFile(3, 3)+"9,x,,0\n"), 0o600))
+	shoptest.Need(t, os.WriteFile(file, []byte(orderFile(3, 3)+"9,x,,0\n"), 0o600))
 	d := startDemo(t, "--orders", file)
 	d.ends(2)
 	if got := d.see(`(line \d+, Quantity "0")`); strings.Contains(d.said.String(), "starting") {
@@ -222,15 +223,15 @@ func TestAMalformedOrderFileStartsNothing(t *testing.T) {
 	d = startDemo(t, "--orders", file, "--shards", "4")
 	d.ends(64)
 	d.see(`leave out --shards with --orders`)
-	r.note("line and value named, exit codes 2 and 64")
+	r.Note("line and value named, exit codes 2 and 64")
 }
 
 // keptBase is a folder that the user of a private Postgres can enter.
 func keptBase(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(sandboxtest.Stack(t).Dir()), "stockpipe-kept-")
-	need(t, err)
-	need(t, os.Chmod(dir, 0o711))
+	shoptest.Need(t, err)
+	shoptest.Need(t, os.Chmod(dir, 0o711))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

@@ -10,12 +10,12 @@
 // What went wrong in systems like this one, and where it is played. Names without a package are rows of this suite.
 //
 //	A1   lost reply, script run again           TestOrders; also redisstock TestLostReplyTakesStockOnce
-//	A4   scripts or functions lost              TestRedisFaults, TestReadinessRunsTheLibrary
+//	A4   scripts or functions lost              faults TestRedisFaults, TestReadinessRunsTheLibrary
 //	A5   deadlines do not stop a command        TestOrders; the end of a blocked read: consumerapp TestAWaitingReadEndsSoonAfterTheSignal
 //	A7   nothing to read is no error            bus/streambus TestThreeReadersOfFewEntriesSeeNoErrorAndNoWaitBeyondTheBlock
-//	A9   READONLY, LOADING, kept connections    TestRedisFaults
+//	A9   READONLY, LOADING, kept connections    faults TestRedisFaults
 //	B2   acknowledged entries stay              not yet: the log is not trimmed; audit TestAuditsWhileTheLogIsTrimmedRaiseNoFalseAlarm
-//	B3   no group after a loss                  TestRedisFaults; consumerapp TestALogThatIsDeletedUnderItsReadersIsReportedCalmlyAndTakenUpAgain
+//	B3   no group after a loss                  faults TestRedisFaults; consumerapp TestALogThatIsDeletedUnderItsReadersIsReportedCalmlyAndTakenUpAgain
 //	B5   a slow consumer's entries are taken    TestASlowPostgresAppliesEachOrderOnce; consumer/internal/apply TestTwoOwnersAtOnceApplyEachOrderOnce
 //	B7   a script that fails half-way           TestAScriptThatCannotFinishWritesNothing; redisstock TestFullRedisRefusesToTakeAndStillSettles
 //	B10  numbers beyond 2^53                    redisstock grammar tests, event TestHugeNumbersPass, server hostile tests

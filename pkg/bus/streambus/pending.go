@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -52,6 +53,7 @@ func (s *Source) ack(ctx context.Context, ids []string) error {
 	if err := s.Redis.XAck(ctx, s.Log, Group, ids...).Err(); err != nil {
 		return fmt.Errorf("acknowledge %d entries of log %s: %w", len(ids), s.Log, err)
 	}
+	failpoint.Hit(failpoint.ConsumerAcked)
 	return nil
 }
 

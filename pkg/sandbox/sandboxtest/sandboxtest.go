@@ -36,9 +36,12 @@ var stack struct {
 
 var count atomic.Int64 // of prefixes and databases handed out
 
+// TestingM is *testing.M, or one that does more around it.
+type TestingM interface{ Run() int }
+
 // Main runs the tests, ends the servers, fails the binary if a goroutine is
 // left, and exits. Call it from TestMain.
-func Main(m *testing.M, options ...goleak.Option) {
+func Main(m TestingM, options ...goleak.Option) {
 	code := m.Run()
 	if err := closeStack(); err != nil {
 		fmt.Fprintln(os.Stderr, "sandboxtest: stop the servers:", err)

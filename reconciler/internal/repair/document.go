@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
@@ -50,6 +51,7 @@ func (w *ward) documents(ctx context.Context) (Papers, error) {
 
 // move sends one document's movement. An error is about the shard, not about the document.
 func (w *ward) move(ctx context.Context, doc ledger.Document, sum *Papers) error {
+	failpoint.Hit(failpoint.FinishingRead)
 	out, err := w.Desk.Do(ctx, w.number, doc.Operation())
 	renewed := false
 	if err == nil && out.Code == stock.Overdue {

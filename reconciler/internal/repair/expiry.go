@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
@@ -91,7 +92,9 @@ func (w *ward) endAll(ctx context.Context, holds []ledger.DueHold, clock clock, 
 			break
 		}
 		group.Go(func() error {
+			failpoint.Hit(failpoint.ExpiryRead)
 			out, err := w.Desk.Do(ctx, w.number, stock.Operation{Kind: stock.Expire, ID: hold.OrderID, Attempt: hold.Attempt})
+			failpoint.Hit(failpoint.ExpiryDecided)
 			mu.Lock()
 			defer mu.Unlock()
 			sum.count(out.Code, err)
