@@ -31,6 +31,8 @@ const (
 	// stopGrace covers the longest way out: a read that waits (--block, 5 s at most), a batch in hand (5 s), and
 	// the goodbyes to Redis and Postgres (2 s each).
 	stopGrace = 15 * time.Second
+	// logShare is the part of maxmemory that all logs together may take: the rest is stock and orders.
+	logShare = 0.1
 )
 
 // Run checks what a consumer needs, and works until ctx ends; it logs to stderr. An error before the start names
@@ -52,6 +54,9 @@ const (
 // next consumer), gives its assignments up, and only then the notices and the ops listener go, and last the
 // connections. With the defaults that takes about a second, and never more than stopGrace.
 func Run(ctx context.Context, c Config) error {
+	if c.Healthcheck {
+		return service.AskReady(ctx, c.Ops.Addr)
+	}
 	logger := c.Log.Logger("consumer")
 	defer logger.Sync() //nolint:errcheck // stderr cannot always be synced, and nobody is left to tell
 	a, err := open(ctx, c, logger)
@@ -106,6 +111,7 @@ func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error)
 		Changed: func(shards []int) { logger.Info("shards of this consumer", zap.Ints("shards", shards)) },
 		Loops: apply.Config{
 			Ledger: a.work, Open: a.reader(c), Doubt: a.pulse.TellDoubt, Fence: a.fence,
+			Owns: a.owns, LogKeep: c.LogKeep, LogShare: logShare / float64(shards),
 			Batch: c.Batch, Metrics: apply.NewMetrics(a.metrics), Tell: a.voice.tell,
 		},
 	})
@@ -171,6 +177,12 @@ func (a *app) fence(ctx context.Context, shard int, claim ledger.Claim) error {
 		return nil
 	}
 	return err
+}
+
+// owns tells whether this Redis was opened by this ledger under the epoch.
+func (a *app) owns(ctx context.Context, shard int, epoch int64) (bool, error) {
+	status, err := redisstock.NewShard(a.rdb, a.prefix, shard).Status(ctx)
+	return err == nil && status.Ledger == a.work.ID() && status.Epoch == epoch, err
 }
 
 // listen wakes the loops when the ledger says that a shard changed; a connection made anew wakes all.

@@ -231,7 +231,7 @@ func TestTwoOwnersAtOnceApplyEachOrderOnce(t *testing.T) {
 func TestAForeignEntryHaltsTheShardAndClosesRedis(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, sharedRedis(t), 2)
-	check(t, redisstock.LoadLibrary(t.Context(), s.rdb))
+	check(t, redisstock.LoadLibrary(t.Context(), s.rdb, redisstock.LibraryVersion))
 	s.consume("a")
 	s.persisted(20 * time.Second)
 	bad := s.shelves[0]

@@ -22,6 +22,9 @@ type Config struct {
 	ConsumerID string        `name:"consumer-id" placeholder:"NAME" help:"Name of this process among the consumers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 	Block      time.Duration `name:"block" default:"1s" help:"How long one read of the log waits for something new, 10ms to 5s."`
 	Batch      int           `name:"batch" default:"1000" help:"Log entries of one batch at most, 1 to 10000."`
+	LogKeep    time.Duration `name:"log-keep" default:"60s" help:"How long entries that Postgres has stay in the log, 1s to 24h; 0 never trims. They go earlier where the logs take more than a tenth of maxmemory."`
+
+	Healthcheck bool `name:"healthcheck" help:"Ask the process that listens on --ops-listen whether it is ready, and exit with 0 or 1; for images without a shell."`
 }
 
 // Validate names the flag, its value and what would be accepted.
@@ -31,6 +34,8 @@ func (c Config) Validate() error {
 		return config.CheckID("consumer-id", c.ConsumerID)
 	case c.Block < 10*time.Millisecond || c.Block > 5*time.Second:
 		return config.Bound("block", c.Block, "use 10ms to 5s")
+	case c.LogKeep != 0 && (c.LogKeep < time.Second || c.LogKeep > 24*time.Hour):
+		return config.Bound("log-keep", c.LogKeep, "use 1s to 24h, or 0 to never trim")
 	case c.Batch < 1 || c.Batch > 10_000:
 		return config.Bound("batch", c.Batch, "use 1 to 10000")
 	}

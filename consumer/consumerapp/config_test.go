@@ -19,7 +19,7 @@ func TestTheHelpListsEverySetting(t *testing.T) {
 	if !errors.Is(err, config.ErrHelp) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--consumer-id", "STOCKPIPE_CONSUMER_ID", "--block=1s", "--batch=1000", "--ops-listen=\"127.0.0.1:8082\"", "--redis-url", "--log-format"} {
+	for _, want := range []string{"--consumer-id", "STOCKPIPE_CONSUMER_ID", "--block=1s", "--batch=1000", "--log-keep=60s", "--healthcheck", "--ops-listen=\"127.0.0.1:8082\"", "--redis-url", "--log-format"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())
 		}
@@ -28,7 +28,7 @@ func TestTheHelpListsEverySetting(t *testing.T) {
 
 func TestASettingOutOfBoundsIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--block", "0s"}, {"--block", "1m"}, {"--batch", "0"}, {"--batch", "10001"}, {"--consumer-id", "a b"}} {
+	for _, args := range [][]string{{"--block", "0s"}, {"--block", "1m"}, {"--batch", "0"}, {"--batch", "10001"}, {"--log-keep", "1ms"}, {"--log-keep", "-5s"}, {"--log-keep", "25h"}, {"--consumer-id", "a b"}} {
 		_, err := config.ParseArgs(Name, Description, &Config{}, args, nil)
 		if err == nil || !strings.Contains(err.Error(), strings.TrimLeft(args[0], "-")) {
 			t.Errorf("%v: %v", args, err)

@@ -96,6 +96,11 @@ func adaptersJoined(known map[string][]string) []breach {
 
 // roomOf finds the room of a path relative to the module.
 func roomOf(path string) (room, bool) {
+	for _, r := range rooms {
+		if r.path == path {
+			return r, true
+		}
+	}
 	if strings.HasSuffix(path, "test") && (top(path) == "pkg" || isRole(top(path)) || top(path) == "deploy") {
 		return room{path: "*test", layer: kits, holds: "test kit"}, true
 	}

@@ -33,7 +33,7 @@ var roles = []string{"producer", "consumer", "reconciler"}
 
 // A room is a place in the tree. A path ending in /... covers the folder and
 // all below it; the longest matching path wins. Folders whose name ends in
-// "test" are kits wherever they stand, without a line here.
+// "test" are kits wherever they stand, unless a line here says otherwise.
 type room struct {
 	path  string
 	layer layer
@@ -84,6 +84,7 @@ var rooms = []room{
 	{"reconciler", mains, "flags in, exit code out"},
 
 	{"deploy/...", deployment, "demo, rehearsals, images, pages"},
+	{"deploy/suites/shoptest", suites, "a whole shop, for the suites"},
 	{"deploy/suites/...", suites, "test programs that are too big for go test"},
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,6 +41,9 @@ const (
 // then the watch takes its row out of the table of producers, then the ops listener goes, and last the pools. A
 // request that is cut is an unknown outcome for its caller, who sends the same order id again to another producer.
 func Run(ctx context.Context, c Config) error {
+	if c.Healthcheck {
+		return service.AskReady(ctx, c.Ops.Addr)
+	}
 	logger := c.Log.Logger("producer")
 	defer logger.Sync() //nolint:errcheck // stderr cannot always be synced, and nobody is left to tell
 	a, err := open(ctx, c, logger)
@@ -73,6 +77,7 @@ type app struct {
 	id      string
 	prefix  string
 	shards  int
+	library []int // versions of the function library that are in force
 	maxAge  time.Duration
 	rdb     *redis.Client
 	store   *ledger.Ledger // SKUs, documents, look-ups
@@ -99,7 +104,7 @@ func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error)
 	if err := a.openRedis(ctx, c, logger); err != nil {
 		return nil, err
 	}
-	a.watch = ledger.NewWatch(a.pulse, ledger.WatchConfig{ProducerID: a.id, Libraries: []int64{redisstock.LibraryVersion}, MaxAge: c.EpochMaxAge})
+	a.watch = ledger.NewWatch(a.pulse, ledger.WatchConfig{ProducerID: a.id, Libraries: redisstock.Libraries(), MaxAge: c.EpochMaxAge})
 	a.desk = redisstock.NewDesk(a.rdb, a.prefix, a.watch)
 	clerk, err := a.clerk(c)
 	if err != nil {
@@ -131,6 +136,11 @@ func (a *app) openLedger(ctx context.Context, c Config) error {
 		return errors.New("the ledger has no shards yet: run `stockpipe-reconciler init`")
 	}
 	a.shards = len(rows)
+	for _, row := range rows {
+		if !slices.Contains(a.library, row.Library) {
+			a.library = append(a.library, row.Library)
+		}
+	}
 	return nil
 }
 
@@ -152,13 +162,18 @@ func (a *app) openRedis(ctx context.Context, c Config, logger *zap.Logger) error
 	case err != nil:
 		return fmt.Errorf("ask Redis at %v: %w: start it, or correct --redis-url", c.Redis.URL, err)
 	}
-	err = redisstock.CheckLibrary(ctx, a.rdb)
-	var library *redisstock.LibraryError
-	if errors.As(err, &library) && library.Missing {
-		logger.Warn("nothing is sold yet: "+library.Error(), zap.Stringer("redis", c.Redis.URL))
-		return nil
+	for _, version := range a.library {
+		err = redisstock.CheckLibrary(ctx, a.rdb, version)
+		var library *redisstock.LibraryError
+		if errors.As(err, &library) && library.Missing {
+			logger.Warn("nothing is sold yet: "+library.Error(), zap.Stringer("redis", c.Redis.URL))
+			continue
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (a *app) clerk(c Config) (*order.Clerk, error) {
@@ -212,6 +227,8 @@ func (a *app) ops() *service.Ops {
 			}
 			e := a.watch.Epoch(n)
 			switch {
+			case !slices.Contains(redisstock.Libraries(), int64(e.Library)):
+				return fmt.Errorf("shard %d: %w", n, &redisstock.LibraryError{Version: e.Library, Unknown: true})
 			case !e.Open:
 				return fmt.Errorf("shard %d is not open: %s", n, e.Reason)
 			case !status.Loaded:

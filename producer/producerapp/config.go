@@ -30,6 +30,8 @@ type Config struct {
 	ConfirmAck  string        `name:"confirm-ack" default:"persisted" enum:"memory,persisted" help:"Level that a confirm or a sale waits for when it names none; from memory it is answered 202."`
 	ProducerID  string        `name:"producer-id" placeholder:"NAME" help:"Name of this process among the producers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 
+	Healthcheck bool `name:"healthcheck" help:"Ask the process that listens on --ops-listen whether it is ready, and exit with 0 or 1; for images without a shell."`
+
 	Unsafe Unsafe `embed:"" prefix:"unsafe-"`
 }
 

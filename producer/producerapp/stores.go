@@ -81,6 +81,11 @@ func (o *orders) Lookup(ctx context.Context, id string) ([]stock.Reservation, er
 	return out, nil
 }
 
+func (o *orders) Attempt(ctx context.Context, shard int, id string, attempt int64) (stock.Reservation, bool, error) {
+	found, ok, err := o.store.Attempt(ctx, shard, id, attempt)
+	return found.Reservation, ok, err
+}
+
 func (o *orders) Shortfall(ctx context.Context, shard int, id string, attempt int64, short []stock.Short) error {
 	type line struct {
 		SKU       int64 `json:"sku"`

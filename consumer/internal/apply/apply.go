@@ -15,6 +15,7 @@ import (
 
 	"github.com/stockpipe/stockpipe/pkg/bus"
 	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
@@ -42,9 +43,10 @@ type store interface {
 	EndStalledHolder(ctx context.Context, shard int) (ended bool, err error)
 }
 
-// A Reader is a bus.Source that can also be asked for its end, and left.
+// A Reader is a bus.Source that can also be asked for its end, trimmed, and left.
 type Reader interface {
 	bus.Source
+	bus.Trimmer
 	// Last is the id of the newest entry, empty when there is none.
 	Last(ctx context.Context) (string, error)
 	// Leave takes this reader's name off the bus.
@@ -60,9 +62,15 @@ type Config struct {
 	Doubt func(ctx context.Context, shard int, what string) error
 	// Fence closes Redis behind a shard that was halted just now. The prober does the same when this fails.
 	Fence func(ctx context.Context, shard int, claim ledger.Claim) error
+	// Owns tells whether the Redis that holds a shard's log is of this ledger and in this epoch.
+	Owns func(ctx context.Context, shard int, epoch int64) (bool, error)
 	// Batch is how many entries one call of Apply gets at most.
-	Batch   int
-	Metrics *Metrics
+	Batch int
+	// LogKeep is how long entries stay in the log after they were written, if the ledger has them; 0 never trims.
+	LogKeep time.Duration
+	// LogShare is the part of what Redis may use that one log may take before entries go earlier, 0 to 1.
+	LogShare float64
+	Metrics  *Metrics
 	// Tell hears what is worth a line in the log: a word and, for troubles, their error. It may be called often and
 	// from several goroutines.
 	Tell func(shard int, word string, err error)
@@ -84,11 +92,16 @@ type Loop struct {
 	batch  int // entries a call: Config.Batch, less after the shard's row was held
 	pauses backoff
 	lagged time.Time
+
+	marks   marks          // when what the ledger has was written
+	cut     stock.Position // up to which the log was trimmed last
+	trimmed time.Time      // when trimming was last thought of
 }
 
 // newLoop makes the loop of one shard.
 func newLoop(c Config, shard int) *Loop {
-	return &Loop{Config: c, shard: shard, source: c.Open(shard), notice: make(chan struct{}, 1), batch: c.Batch}
+	return &Loop{Config: c, shard: shard, source: c.Open(shard), notice: make(chan struct{}, 1), batch: c.Batch,
+		marks: marks{apart: 2 * c.LogKeep.Milliseconds() / maxMarks}}
 }
 
 // wake ends a wait: the shard's row changed.
@@ -141,6 +154,7 @@ func (l *Loop) look(ctx context.Context) error {
 		return &closedError{row.State}
 	}
 	l.at = row.Position()
+	l.marks.back(l.at)
 	return nil
 }
 
@@ -162,6 +176,7 @@ func (l *Loop) catchUp(ctx context.Context) error {
 			return failed
 		}
 		l.measure(ctx)
+		l.trim(ctx)
 		if l.at == end {
 			page, err = next.page, next.err
 		} else { // something of the page was not taken: read on from where the ledger stands
@@ -195,6 +210,7 @@ func (l *Loop) follow(ctx context.Context) error {
 			if behind {
 				return nil // the group gave the next entry to somebody who did not apply it
 			}
+			l.trim(ctx)
 			continue
 		}
 		err = l.applyPage(ctx, page)
@@ -206,6 +222,7 @@ func (l *Loop) follow(ctx context.Context) error {
 			return err
 		}
 		l.measure(ctx)
+		l.trim(ctx)
 	}
 	return nil
 }
@@ -277,6 +294,7 @@ func (l *Loop) applyChunk(ctx context.Context, entries []event.Raw) error {
 	finishing, cancel := finish(ctx)
 	defer cancel()
 	began := time.Now()
+	failpoint.Hit(failpoint.ConsumerRead)
 	applied, err := l.Ledger.Apply(finishing, l.shard, entries)
 	if err == nil || applied.Entries > 0 {
 		l.Metrics.applied(applied, time.Since(began))
@@ -287,7 +305,9 @@ func (l *Loop) applyChunk(ctx context.Context, entries []event.Raw) error {
 	if err != nil {
 		return &ledgerError{err}
 	}
+	failpoint.Hit(failpoint.ConsumerCommitted)
 	l.at = applied.Position
+	l.remember(l.at, entries)
 	l.batch = min(2*l.batch, l.Batch)
 	l.pauses.reset()
 	return nil

@@ -43,6 +43,11 @@ type world struct {
 	inside  chan struct{} // if set, Apply tells that it began
 	next    int           // how much of the log the group has given out
 	arrived chan struct{}
+
+	size    bus.Size         // what is measured, beside the entries
+	cuts    []stock.Position // what was asked to be trimmed
+	cutErr  error
+	foreign bool // Redis is another ledger's
 }
 
 func newWorld(t testing.TB) *world {
@@ -63,6 +68,11 @@ func (w *world) config() Config {
 			defer w.mu.Unlock()
 			w.fenced = append(w.fenced, c)
 			return nil
+		},
+		Owns: func(_ context.Context, _ int, epoch int64) (bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return !w.foreign && epoch == w.at.Epoch, nil
 		},
 		Tell: func(_ int, word string, err error) {
 			w.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stockpipe/stockpipe/pkg/bus"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/metrics"
 )
@@ -21,6 +22,11 @@ type Metrics struct {
 	assigned   prometheus.Gauge
 	errors     *prometheus.CounterVec
 	lags       *prometheus.GaugeVec
+	lengths    *prometheus.GaugeVec
+	bytes      *prometheus.GaugeVec
+	shares     *prometheus.GaugeVec
+	cut        prometheus.Counter
+	cutFailed  prometheus.Counter
 }
 
 // NewMetrics registers them.
@@ -35,6 +41,11 @@ func NewMetrics(r *metrics.Registry) *Metrics {
 		assigned:   r.Gauge("consumer_shards", "Shards that this consumer follows.").WithLabelValues(),
 		errors:     r.Counter("consumer_errors_total", "Troubles, by class.", "class"),
 		lags:       r.Gauge("consumer_lag_entries", "Log entries beyond the ledger's position, for the shards of this consumer.", "shard"),
+		lengths:    r.Gauge("consumer_log_entries", "Entries in the log, those that Postgres has included, for the shards of this consumer.", "shard"),
+		bytes:      r.Gauge("consumer_log_bytes", "Memory that the log takes in Redis, an estimate.", "shard"),
+		shares:     r.Gauge("consumer_redis_memory_share", "Part of maxmemory that the Redis of the shard has in use: warn from 0.8, at 1 reserves are refused. 0 where no maxmemory is set.", "shard"),
+		cut:        r.Counter("consumer_trimmed_entries_total", "Entries that Postgres has, removed from the log.").WithLabelValues(),
+		cutFailed:  r.Counter("consumer_trim_failures_total", "Times that the log could not be measured or trimmed; it only takes memory.").WithLabelValues(),
 	}
 	for _, c := range classes {
 		m.errors.WithLabelValues(c) // shown as 0 before the first
@@ -57,7 +68,23 @@ func (m *Metrics) lag(shard int, entries int64) {
 	m.lags.WithLabelValues(strconv.Itoa(shard)).Set(float64(entries))
 }
 
-// forget takes the lag of a shard away that another consumer follows now.
+func (m *Metrics) measured(shard int, size bus.Size) {
+	label, share := strconv.Itoa(shard), 0.0
+	if size.Limit > 0 {
+		share = float64(size.Used) / float64(size.Limit)
+	}
+	m.lengths.WithLabelValues(label).Set(float64(size.Entries))
+	m.bytes.WithLabelValues(label).Set(float64(size.Bytes))
+	m.shares.WithLabelValues(label).Set(share)
+}
+
+func (m *Metrics) trimmed(entries int64) { m.cut.Add(float64(entries)) }
+
+func (m *Metrics) trimFailed() { m.cutFailed.Inc() }
+
+// forget takes the figures of a shard away that another consumer follows now.
 func (m *Metrics) forget(shard int) {
-	m.lags.DeleteLabelValues(strconv.Itoa(shard))
+	for _, g := range []*prometheus.GaugeVec{m.lags, m.lengths, m.bytes, m.shares} {
+		g.DeleteLabelValues(strconv.Itoa(shard))
+	}
 }

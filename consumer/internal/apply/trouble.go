@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/bus"
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 )
 
@@ -103,6 +104,7 @@ func (l *Loop) fence(ctx context.Context, err error) {
 	if !errors.As(err, &halted) || halted.Claim.Epoch == 0 {
 		return
 	}
+	failpoint.Hit(failpoint.ConsumerHalted)
 	if failed := l.Fence(ctx, l.shard, halted.Claim); failed != nil {
 		l.Tell(l.shard, "unfenced", failed)
 	}

@@ -14,7 +14,7 @@
 //	A5   deadlines do not stop a command        TestOrders; the end of a blocked read: consumerapp TestAWaitingReadEndsSoonAfterTheSignal
 //	A7   nothing to read is no error            bus/streambus TestThreeReadersOfFewEntriesSeeNoErrorAndNoWaitBeyondTheBlock
 //	A9   READONLY, LOADING, kept connections    faults TestRedisFaults
-//	B2   acknowledged entries stay              not yet: the log is not trimmed; audit TestAuditsWhileTheLogIsTrimmedRaiseNoFalseAlarm
+//	B2   acknowledged entries stay              consumerapp TestMemoryOfTheLogStaysFlatOverManyEntries; audit TestAuditsWhileTheLogIsTrimmedRaiseNoFalseAlarm
 //	B3   no group after a loss                  faults TestRedisFaults; consumerapp TestALogThatIsDeletedUnderItsReadersIsReportedCalmlyAndTakenUpAgain
 //	B5   a slow consumer's entries are taken    TestASlowPostgresAppliesEachOrderOnce; consumer/internal/apply TestTwoOwnersAtOnceApplyEachOrderOnce
 //	B7   a script that fails half-way           TestAScriptThatCannotFinishWritesNothing; redisstock TestFullRedisRefusesToTakeAndStillSettles

@@ -43,6 +43,7 @@ type (
 		Redis    string `json:"redis"`
 		Postgres string `json:"postgres"`
 		Text     string `json:"text"`
+		GivesUp  string `json:"gives_up"`
 	}
 )
 
@@ -76,7 +77,7 @@ func (s *Shop) Command(arguments ...string) (stdout, stderr string, code int) {
 	s.T.Helper()
 	var out, complaint bytes.Buffer
 	process, err := sandbox.StartProcess(s.T.Context(), sandbox.ProcessOptions{
-		Path: filepath.Join(Programs(s.T, s.Plan.Failing), Reconciler), Args: arguments, Env: s.Environment(Reconciler), Stdout: &out, Stderr: &complaint,
+		Path: filepath.Join(s.programs(Reconciler), Reconciler), Args: arguments, Env: s.Environment(Reconciler), Stdout: &out, Stderr: &complaint,
 	})
 	Need(s.T, err)
 	select {

@@ -34,7 +34,7 @@ func (t *tap) RoundTrip(request *http.Request) (*http.Response, error) {
 // An answer is what one call was told. Status 0: nothing came.
 type Answer struct {
 	Order        string
-	Sku          string
+	SKU          string
 	Units        int64
 	Status       int
 	Reservation  api.Reservation
@@ -84,7 +84,7 @@ func Reserve(ctx context.Context, c *api.Client, order, sku string, units, ttl i
 	a := Call(ctx, order, func(ctx context.Context) (api.Reservation, error) {
 		return c.Reserve(ctx, &api.ReserveRequest{OrderID: order, Lines: []api.Line{{SKU: sku, Quantity: units}}, TTL: ttl})
 	})
-	a.Sku, a.Units = sku, units
+	a.SKU, a.Units = sku, units
 	return a
 }
 
@@ -125,6 +125,7 @@ type Traffic struct {
 	Run    string
 
 	Reserved atomic.Int64 // 201s so far
+	Epoch    atomic.Int64 // the newest under which one was told
 	Next     atomic.Int64
 	Repeats  atomic.Int64
 
@@ -175,6 +176,11 @@ func (l *Traffic) Visit(chance *rand.Rand, n int) {
 		return
 	}
 	l.Reserved.Add(1)
+	for epoch := a.Epoch(); ; {
+		if newest := l.Epoch.Load(); newest >= epoch || l.Epoch.CompareAndSwap(newest, epoch) {
+			break
+		}
+	}
 	if l.Leave {
 		return
 	}

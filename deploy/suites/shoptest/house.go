@@ -3,9 +3,11 @@ package shoptest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +24,21 @@ func Size[T any](smoke, whole T) T {
 		return whole
 	}
 	return smoke
+}
+
+// Seed is what the random part of a row is drawn from: STOCKPIPE_SEED, to play it again, or by chance.
+func Seed(t *testing.T) uint64 {
+	t.Helper()
+	if text := os.Getenv("STOCKPIPE_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("STOCKPIPE_SEED is %q: use a whole number", text)
+		}
+		return seed
+	}
+	seed := rand.Uint64N(1_000_000)
+	t.Logf("drawn from STOCKPIPE_SEED=%d", seed)
+	return seed
 }
 
 // Patience is for what has to come about and has no bound of its own.

@@ -2,6 +2,7 @@ package shoptest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func (s *Shop) Start(kind string, arguments ...string) *Role {
 		arguments = slices.Concat([]string{"serve"}, s.Plan.ReconcilerArgs, arguments)
 	}
 	process, err := sandbox.StartProcess(s.T.Context(), sandbox.ProcessOptions{
-		Path: filepath.Join(Programs(s.T, s.Plan.Failing), kind), Args: append(arguments, "--ops-listen", "127.0.0.1:0"),
+		Path: filepath.Join(s.programs(kind), kind), Args: append(arguments, "--ops-listen", "127.0.0.1:0"),
 		Env: append(s.Environment(kind), failpoints+"="+r.failpoints), Stdout: r.Log, Stderr: r.Log,
 	})
 	Need(s.T, err)
@@ -76,6 +77,18 @@ func (s *Shop) Start(kind string, arguments ...string) *Role {
 	return r
 }
 
+// programs is the folder of the build of a kind of role that the plan asks for.
+func (s *Shop) programs(kind string) string {
+	s.T.Helper()
+	switch {
+	case s.Plan.Folder[kind] != "":
+		return s.Plan.Folder[kind]
+	case s.Plan.Clocks != nil:
+		return clockedPrograms(s.T)
+	}
+	return Programs(s.T, s.Plan.Failing)
+}
+
 // Environment is the caller's own without its settings of stockpipe, with where this shop's servers are.
 func (s *Shop) Environment(kind string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(setting string) bool {
@@ -88,6 +101,9 @@ func (s *Shop) Environment(kind string) []string {
 	env = append(env, "STOCKPIPE_REDIS_URL=redis://"+s.Address+"/0", "STOCKPIPE_POSTGRES_URL="+postgres)
 	if zone := s.Plan.Zones[kind]; zone != "" {
 		env = append(env, "TZ="+zone)
+	}
+	if clock := s.Plan.Clocks[kind]; clock != nil {
+		env = append(env, clockFile+"="+clock.path)
 	}
 	return env
 }
@@ -165,22 +181,45 @@ func (r *Role) Ready() error {
 // Metric sums the samples of a metric; labels, if given, must stand in the line.
 func (r *Role) Metric(name string, labels ...string) float64 {
 	r.Shop.T.Helper()
-	answer, err := r.Shop.HTTP.Get(r.Ops + "/metrics")
+	found, err := r.scrape(r.Shop.T.Context(), labels...)
 	Need(r.Shop.T, err)
+	return found[name]
+}
+
+// Scrape reads all metrics, each the sum over its labels. The role may be dead or stopped: then it is an error.
+func (r *Role) Scrape(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return r.scrape(ctx)
+}
+
+func (r *Role) scrape(ctx context.Context, labels ...string) (map[string]float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Ops+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := r.Shop.HTTP.Do(request)
+	if err != nil {
+		return nil, err
+	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	Need(r.Shop.T, err)
-	var sum float64
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]float64{}
 	for line := range strings.Lines(string(text)) {
-		rest, is := strings.CutPrefix(line, name)
-		if !is || rest[0] != ' ' && rest[0] != '{' || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+		end := strings.IndexAny(line, " {")
+		if line[0] == '#' || end < 0 || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line[end:], l) }) {
 			continue
 		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
-		Need(r.Shop.T, err)
-		sum += value
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("metric %q: %w", line, err)
+		}
+		sums[line[:end]] += value
 	}
-	return sum
+	return sums, nil
 }
 
 // A journal takes the log of one process and finds in it where the process listens.

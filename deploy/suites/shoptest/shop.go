@@ -45,6 +45,8 @@ type Plan struct {
 	Bare    bool              // the database is left empty
 	Zone    string            // of the database's sessions, unless they say otherwise
 	Zones   map[string]string // TZ by kind of role
+	Clocks  map[string]*Clock // wall clocks by kind of role; with one, all roles are built to follow theirs
+	Folder  map[string]string // of other builds of the programs, by kind of role
 
 	ProducerArgs   []string
 	ConsumerArgs   []string

@@ -21,6 +21,7 @@ type Trial struct {
 	Workers bool     // the consumers live through it; else they are killed before, so that Postgres lags
 	Loses   bool     // some holds must be lost, or the fault was none
 	Whole   bool     // runs in the full size only
+	Calm    bool     // callers take their time: the fault is a long one, and nothing is to be sold out meanwhile
 	Within  time.Duration
 
 	Before func(*Victim) // while orders come, before the last of them
@@ -42,7 +43,11 @@ func (f *Trial) Play(r *Row) {
 	v := Suffering(r, p, f.Replica)
 	v.Supply(int64(units), "tea")
 	epoch := v.Epoch(0)
-	v.Load = v.Traffic(16, Size(60*time.Millisecond, 40*time.Millisecond), true, "tea")
+	think := Size(60*time.Millisecond, 40*time.Millisecond)
+	if f.Calm {
+		think *= 5
+	}
+	v.Load = v.Traffic(16, think, true, "tea")
 	v.More(100)
 	if !f.Workers {
 		v.KillAll(Consumer)
@@ -88,6 +93,7 @@ func (f *Trial) Play(r *Row) {
 	if f.Loses && len(lost) == 0 {
 		t.Error("nothing was lost: the fault was none")
 	}
+	v.JudgeHistory("tea", int64(units), answers, nil, lost)
 	v.judgeClass(f.Classes)
 	if len(f.Classes) > 0 {
 		r.Note("sold again %.1f s after the fault, without anybody; %d calls refused until then (slowest answer %.1f s)",

@@ -5,7 +5,8 @@
 // the group is put there, and what is pending at or below it is acknowledged. XAUTOCLAIM is not used at all: it takes
 // entries from readers that are slow but alive.
 //
-// The stream and its keys belong to the function library: this package never creates, trims or deletes it.
+// The stream and its keys belong to the function library: this package never creates or deletes it, and shortens it
+// only when it is told to (Trim).
 package streambus
 
 import (
