@@ -102,8 +102,8 @@ func newWorld() *world {
 		}
 		w.log = append(w.log, e.Raw())
 	}
-	w.row = takeover.Shard{Writer: "redis", Epoch: epoch, Claim: epoch, State: takeover.StateOpen, Changed: clock, Now: clock}
-	w.status = takeover.Status{Loaded: true, Token: "ours.7", Ledger: "ours", Epoch: epoch, Seq: int64(len(w.log)),
+	w.row = takeover.Shard{Writer: "redis", Epoch: epoch, Claim: epoch, Library: 1, State: takeover.StateOpen, Changed: clock, Now: clock}
+	w.status = takeover.Status{Loaded: true, Version: "1", Token: "ours.7", Ledger: "ours", Epoch: epoch, Seq: int64(len(w.log)),
 		Mode: takeover.ModeOpen, Fence: takeover.FenceSame, AtMillis: 100_000, First: "7-1", Last: w.log[len(w.log)-1].ID}
 	w.state = map[string]string{"e": "ours.7", "q": "9", "m": "open", "n": "nonce", "v": "1"}
 	for number, q := range w.redis.Stock {

@@ -313,8 +313,8 @@ func TestADocumentIsSettledByItsEntryOnly(t *testing.T) {
 			t.Errorf("%s is %s at %v", id, got.State, got.Receipt)
 		}
 	}
-	// The same document once more, and one that nobody wrote.
-	for _, id := range []string{"~d1", "~d9"} {
+	// The same document once more, and an order's id.
+	for _, id := range []string{"~d1", "d9"} {
 		op := doc.Operation()
 		op.ID = id
 		raw := event.Entry{Position: stock.Position{Epoch: w.at.Epoch, Seq: w.at.Seq + 1}, AtMillis: w.clock, Ops: []stock.Operation{op}}.Raw()

@@ -74,7 +74,11 @@ func (l *Ledger) Assign(ctx context.Context, consumer string, ttl time.Duration)
 	batch.Queue(`
 		insert into consumer (id, seen) values ($1, clock_timestamp())
 		on conflict (id) do update set seen = excluded.seen`, consumer)
-	batch.Queue(`delete from consumer where seen <= clock_timestamp() - $1::interval and id <> $2`, ttl, consumer)
+	// One that was seen in the future was so before the clock was set back. If it lives it is here again at its next
+	// heartbeat; if it is dead, its shards must not wait until that time has come again.
+	batch.Queue(`
+		delete from consumer
+		where id <> $2 and seen not between clock_timestamp() - $1::interval and clock_timestamp() + $1::interval`, ttl, consumer)
 	// A row for each shard stays for ever; nobody's has no consumer. So taking one is an update, which does
 	// not look at the shard's row and cannot wait for who holds it.
 	batch.Queue(`

@@ -21,15 +21,19 @@ type Claim struct {
 	Shard int
 	Epoch int64  // E', above everything that the ledger and Redis have seen
 	Nonce string // random, of this attempt
+
+	Library int // version of the function library that the next epoch begins with; 0: as it is
 }
 
 // nextClaim computes a claim above the parameter (an epoch seen in Redis). The timeline of Postgres' log and
 // the random step keep a ledger that lost its last claims in a failover from giving them out again, also where
 // two standbys were promoted apart and have the same timeline. [model]
 func nextClaim(seen string) string {
-	return `greatest(claim, epoch, ` + seen + `::bigint,
-    ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint << 24) + 1 + floor(random() * 256)::bigint`
+	return `greatest(claim, epoch, ` + seen + `::bigint, ` + timeline + ` << 24) + 1 + floor(random() * 256)::bigint`
 }
+
+// timeline counts the promotions that led to this Postgres, from 1.
+const timeline = `('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint`
 
 func newNonce() string { return rand.Text() }
 
@@ -117,12 +121,56 @@ func (l *Ledger) CloseEpoch(ctx context.Context, c Claim) (closed stock.Position
 		if closed.Epoch >= c.Epoch {
 			return ErrStaleClaim
 		}
-		return end(ctx, tx, c.Shard, closed, c.Epoch)
+		if err := end(ctx, tx, c.Shard, closed, c.Epoch); err != nil || c.Library == 0 {
+			return err
+		}
+		_, err := tx.Exec(ctx, `update shard set library = $2 where number = $1`, c.Shard, c.Library)
+		return err
 	})
 	if err != nil {
 		return stock.Position{}, err
 	}
 	return closed, nil
+}
+
+// newestEntry is the newest position of a ledger at the given one that an entry has: what the next opening names. An
+// attempt that closed an epoch and died before it opened the next leaves one that ended at 0. An opening that named
+// that would mean nothing to a ledger that lost the attempt in a failover, for no entry tells of it. [model]
+func newestEntry(ctx context.Context, db querier, shard int, at stock.Position) (stock.Position, error) {
+	if at.Seq > 0 {
+		return at, nil
+	}
+	return lastClosed(ctx, db, shard, at.Epoch)
+}
+
+// lastClosed is where the newest epoch before the given one that has any entry ended, 0-0 when there is none.
+func lastClosed(ctx context.Context, db querier, shard int, before int64) (stock.Position, error) {
+	rows, err := db.Query(ctx, `select epoch, last_seq from epoch_end where shard = $1 and epoch < $2 and last_seq > 0 order by epoch desc limit 1`, shard, before)
+	if err != nil {
+		return stock.Position{}, fmt.Errorf("read where the last epoch ended: %w", err)
+	}
+	closed, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[stock.Position])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return stock.Position{}, fmt.Errorf("read where the last epoch ended: %w", err)
+	}
+	return closed, nil
+}
+
+// closedEmpty reports whether a position is the end, without any entry, of the newest epoch before the given one:
+// openings that the first version wrote name such an end.
+func closedEmpty(ctx context.Context, db querier, shard int, at stock.Position, before int64) (bool, error) {
+	if at.Seq != 0 {
+		return false, nil
+	}
+	rows, err := db.Query(ctx, `select epoch = $3 and last_seq = 0 from epoch_end where shard = $1 and epoch < $2 order by epoch desc limit 1`, shard, before, at.Epoch)
+	if err != nil {
+		return false, fmt.Errorf("read how the last epoch ended: %w", err)
+	}
+	empty, err := pgx.CollectOneRow(rows, pgx.RowTo[bool])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("read how the last epoch ended: %w", err)
+	}
+	return empty, nil
 }
 
 // Resume lets a halted shard take entries again in its present epoch, closed as it is: an operator's retry is a
@@ -139,7 +187,7 @@ func (l *Ledger) Resume(ctx context.Context, c Claim) error {
 }
 
 // FollowOpened is the part of step 3 that only a takeover may do: an epoch that a lost ledger had opened is
-// followed, if its first entry names exactly the position that this ledger has. Apply takes the entry
+// followed, if its first entry names exactly the newest entry that this ledger has. Apply takes the entry
 // afterwards. ErrStaleClaim when the claim is not the newest or the entry continues another position.
 func (l *Ledger) FollowOpened(ctx context.Context, c Claim, raw event.Raw) error {
 	entry, err := raw.Parse()
@@ -154,7 +202,11 @@ func (l *Ledger) FollowOpened(ctx context.Context, c Claim, raw event.Raw) error
 		if err != nil {
 			return err
 		}
-		if at != entry.Ops[0].Continues || entry.Epoch <= at.Epoch || entry.Epoch >= c.Epoch {
+		newest, err := newestEntry(ctx, tx, c.Shard, at)
+		if err != nil {
+			return err
+		}
+		if named := entry.Ops[0].Continues; named != newest && named != at || entry.Epoch <= at.Epoch || entry.Epoch >= c.Epoch {
 			return ErrStaleClaim
 		}
 		return end(ctx, tx, c.Shard, at, entry.Epoch)

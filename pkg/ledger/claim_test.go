@@ -166,6 +166,45 @@ func TestWhatAClosedEpochHasBeyondItsEndIsAnOrphan(t *testing.T) {
 	}
 }
 
+func TestOrphansAreAccountedForAsFarAsThereIsNoHole(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newTeller(t, open(t, 2), 0)
+	a := w.sku(10)
+	w.apply(w.entry(reserve("o1", 1, lines(a, 1))))
+	first := w.at
+	w.takeover()
+	orphan := func(epoch int64, seqs ...int64) (raws []event.Raw) {
+		for _, seq := range seqs {
+			raws = append(raws, event.Raw{ID: stock.Position{Epoch: epoch, Seq: seq}.String()})
+		}
+		return raws
+	}
+	for _, step := range []struct {
+		raws  []event.Raw
+		first int64 // of the first epoch
+		never int64 // of an epoch that this ledger never had
+	}{
+		{nil, first.Seq, 0},
+		{orphan(first.Epoch, first.Seq+2), first.Seq, 0},
+		{orphan(first.Epoch, first.Seq+1), first.Seq + 2, 0},
+		{orphan(first.Epoch, first.Seq+3, first.Seq+5), first.Seq, 0},
+		{orphan(7, 1, 2), first.Seq, 2},
+		{orphan(7, 4), first.Seq, 0},
+	} {
+		_, err := w.l.RecordOrphans(ctx, 0, step.raws)
+		check(t, err)
+		got, err := w.l.Accounted(ctx, 0)
+		check(t, err)
+		if got[first.Epoch] != step.first || got[7] != step.never {
+			t.Errorf("after %v: %v", step.raws, got)
+		}
+		if other, err := w.l.Accounted(ctx, 1); err != nil || len(other) != 0 {
+			t.Errorf("shard 1 has %v, %v", other, err)
+		}
+	}
+}
+
 func TestAnEpochThatContinuesAnotherPositionHalts(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -178,6 +217,55 @@ func TestAnEpochThatContinuesAnotherPositionHalts(t *testing.T) {
 	raw := event.Entry{Position: stock.Position{Epoch: c.Epoch, Seq: 1}, Ops: []stock.Operation{{Kind: stock.Opened, ID: "~~open", Continues: closed}}}.Raw()
 	_, err = w.l.Apply(ctx, 0, []event.Raw{raw})
 	_ = mustHalt(t, err)
+}
+
+// TestAnOpeningNamesTheNewestEntryOverEpochsThatHaveNone plays an attempt that dies between the close and the opening.
+func TestAnOpeningNamesTheNewestEntryOverEpochsThatHaveNone(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newTeller(t, open(t, 1), 0)
+	a := w.sku(10)
+	newest := w.at
+	var died []stock.Position
+	for range 2 {
+		c, err := w.l.Claim(ctx, 0, 0, false)
+		check(t, err)
+		closed, err := w.l.CloseEpoch(ctx, c)
+		check(t, err)
+		if names, err := newestEntry(ctx, w.l.pool, 0, closed); err != nil || names != newest {
+			t.Errorf("an opening would name %v, the newest entry is %v (%v)", names, newest, err)
+		}
+		died = append(died, stock.Position{Epoch: c.Epoch})
+	}
+	opening := func(at, continues stock.Position) event.Raw {
+		return event.Entry{Position: at, AtMillis: w.clock, Ops: []stock.Operation{{Kind: stock.Opened, ID: "~~open", Continues: continues}}}.Raw()
+	}
+	// A ledger that is at the newest entry, or that lost only the second attempt, follows the next opening.
+	next := stock.Position{Epoch: died[1].Epoch + 3, Seq: 1}
+	c, err := w.l.Claim(ctx, 0, next.Epoch, false)
+	check(t, err)
+	for _, other := range []stock.Position{died[0], {Epoch: newest.Epoch, Seq: newest.Seq - 1}, {}} {
+		if err := w.l.FollowOpened(ctx, c, opening(next, other)); !errors.Is(err, ErrStaleClaim) {
+			t.Errorf("followed an epoch that continues %v: %v", other, err)
+		}
+	}
+	check(t, w.l.FollowOpened(ctx, c, opening(next, newest)))
+	w.log, w.at = append(w.log, opening(next, newest)), next
+	w.apply(opening(next, newest), w.entry(reserve("o1", 1, lines(a, 1))))
+	w.same()
+	// What the first version wrote names the epoch that closed empty.
+	c, err = w.l.Claim(ctx, 0, 0, false)
+	check(t, err)
+	_, err = w.l.CloseEpoch(ctx, c)
+	check(t, err)
+	empty := stock.Position{Epoch: c.Epoch}
+	c, err = w.l.Claim(ctx, 0, 0, false)
+	check(t, err)
+	_, err = w.l.CloseEpoch(ctx, c)
+	check(t, err)
+	w.at = stock.Position{Epoch: c.Epoch, Seq: 1}
+	w.apply(opening(w.at, empty))
+	w.same()
 }
 
 func TestInitIsRepeatableAndKeepsItsNumber(t *testing.T) {

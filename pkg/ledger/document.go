@@ -44,6 +44,7 @@ type Document struct {
 	Receipt        stock.Receipt // of its entry; zero while it is only written
 	Written        time.Time
 	Settled        time.Time // zero while it is only written
+	Rebuilt        bool      // its row was lost and written again from its entry, without the note
 }
 
 // Operation is what moves the document in Redis: send it until the document is settled.
@@ -107,15 +108,36 @@ func (l *Ledger) WriteOpening(ctx context.Context, text string, units int64, sha
 	if doc, found, err := l.opening(ctx, text, units); found || err != nil {
 		return doc, false, err
 	}
+	// A number that somebody has already is passed over: nothing was written, and the next one is another.
+	for tries := 1; ; tries++ {
+		created, err = l.writeOpening(ctx, text, units, shard, deadlineMillis)
+		if tries == maxNumberTries || !isSQLState(err, uniqueViolation) {
+			break
+		}
+	}
+	if err != nil {
+		return Document{}, false, fmt.Errorf("write SKU %q with its opening stock: %w", text, err)
+	}
+	doc, found, err := l.opening(ctx, text, units)
+	if err == nil && !found {
+		err = fmt.Errorf("write SKU %q with its opening stock: it was deleted meanwhile, ask again", text)
+	}
+	return doc, created && err == nil, err
+}
+
+// writeOpening writes the two rows; created is false when the SKU lives already.
+func (l *Ledger) writeOpening(ctx context.Context, text string, units int64, shard int, deadlineMillis int64) (created bool, err error) {
 	err = l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		created = false
+		if _, err := tx.Exec(ctx, raiseNumbers); err != nil {
+			return err
+		}
 		var number int64
 		err := tx.QueryRow(ctx, `
 			insert into sku (shard, sku, opening) values ($1, $2, $3)
 			on conflict (sku) where deleted is null do nothing
 			returning number`, shard, text, units).Scan(&number)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // somebody else was faster; read below
+			return nil // somebody else was faster
 		}
 		if err != nil {
 			return err
@@ -127,14 +149,7 @@ func (l *Ledger) WriteOpening(ctx context.Context, text string, units int64, sha
 			OpeningID(number), shard, stock.DocumentOpening, movementJSON(lines), deadlineMillis)
 		return err
 	})
-	if err != nil {
-		return Document{}, false, fmt.Errorf("write SKU %q with its opening stock: %w", text, err)
-	}
-	doc, found, err := l.opening(ctx, text, units)
-	if err == nil && !found {
-		err = fmt.Errorf("write SKU %q with its opening stock: it was deleted meanwhile, ask again", text)
-	}
-	return doc, created && err == nil, err
+	return created && err == nil, err
 }
 
 func checkOpening(text string, units, deadlineMillis int64) error {
@@ -292,10 +307,14 @@ func lockSKUs(ctx context.Context, tx pgx.Tx, lines stock.Lines) (shard int64, e
 	return shard, nil
 }
 
-// differs compares what is stored with what is asked for.
+// differs compares what is stored with what is asked for. A document that was rebuilt has no note to compare.
 func (d *Document) differs(n *NewDocument, lines stock.Lines) error {
+	note := n.Note
+	if d.Rebuilt {
+		note = d.Note
+	}
 	for _, f := range []struct{ name, stored, asked string }{
-		{"kind", d.Kind, n.Kind}, {"reason", d.Reason, n.Reason}, {"note", d.Note, n.Note},
+		{"kind", d.Kind, n.Kind}, {"reason", d.Reason, n.Reason}, {"note", d.Note, note},
 		{"lines", string(movementJSON(d.Lines)), string(movementJSON(lines))},
 	} {
 		if f.stored != f.asked {
@@ -317,7 +336,7 @@ func shorten(text string) string {
 const (
 	documentColumns = `
 		select d.id, d.shard, d.kind, d.reason, d.note, d.lines, d.state, d.deadline_ms,
-		       coalesce(d.epoch, 0), coalesce(d.seq, 0), coalesce(d.idx, 0), d.written, d.settled, coalesce(s.sku, '')
+		       coalesce(d.epoch, 0), coalesce(d.seq, 0), coalesce(d.idx, 0), d.written, d.settled, d.rebuilt, coalesce(s.sku, '')
 		from `
 	documentSKU = `
 		d left join sku s on d.kind = 'opening' and s.number = (d.lines -> 0 ->> 'sku')::bigint `
@@ -327,9 +346,9 @@ const (
 	// The inner query is a fence: asked for a page by id, a planner without statistics would walk all
 	// documents there ever were in the order of their ids, to find the few that are pending.
 	pendingDocuments = documentColumns + `(
-			select id, shard, kind, reason, note, lines, state, deadline_ms, epoch, seq, idx, written, settled
+			select id, shard, kind, reason, note, lines, state, deadline_ms, epoch, seq, idx, written, settled, rebuilt
 			from stock_document
-			where shard = $1 and state = 'written' and written <= now() - $2::interval offset 0)` + documentSKU + `
+			where shard = $1 and state = 'written' and written not between now() - $2::interval and now() offset 0)` + documentSKU + `
 		where d.id > $3 order by d.id limit $4`
 )
 
@@ -340,7 +359,7 @@ func scanDocument(row pgx.CollectableRow) (Document, error) {
 	var index int
 	var settled *time.Time
 	err := row.Scan(&d.ID, &d.Shard, &d.Kind, &d.Reason, &d.Note, &lines, &d.State, &d.DeadlineMillis,
-		&epoch, &seq, &index, &d.Written, &settled, &d.SKU)
+		&epoch, &seq, &index, &d.Written, &settled, &d.Rebuilt, &d.SKU)
 	if err != nil {
 		return d, err
 	}

@@ -17,7 +17,7 @@ type fold struct {
 
 	loaded []loadedSKU
 	orders map[string]loadedOrder // newest attempt of each order that was read
-	papers map[string]bool        // documents that are written and not settled
+	papers map[string]paper       // documents by id, as the table has them
 
 	rows   copyRows // of event
 	ops    int
@@ -70,7 +70,7 @@ type settlement struct {
 
 func newFold(shard, ops int) *fold {
 	f := &fold{
-		shard: int64(shard), book: event.NewBook(shard), orders: map[string]loadedOrder{}, papers: map[string]bool{},
+		shard: int64(shard), book: event.NewBook(shard), orders: map[string]loadedOrder{}, papers: map[string]paper{},
 		place: make(map[string]int, ops), made: make([]madeOrder, 0, ops), moves: map[string]movedOrder{}, signs: map[int64]sign{},
 	}
 	f.rows.grow(ops * eventRowBytes)
@@ -122,15 +122,6 @@ func eachOrderLine(rows pgx.Rows, each func(id string, key int64, recent bool, r
 	return err
 }
 
-func (f *fold) loadPapers(rows pgx.Rows) error {
-	var id string
-	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-		f.papers[id] = true
-		return nil
-	})
-	return err
-}
-
 // missingStock names the SKUs of loaded orders that were not asked for.
 func (f *fold) missingStock(asked []int64) []int64 {
 	if len(f.orders) == 0 {
@@ -175,16 +166,15 @@ func (f *fold) add(e *event.Entry, after string) error {
 	return nil
 }
 
-// prepare checks what the book cannot know: that a document was written and not settled, and that an order
-// which begins again was forgotten by right.
+// prepare checks what the book cannot know: that an entry settles the document that was written, and that an
+// order which begins again was forgotten by right.
 func (f *fold) prepare(e *event.Entry) error {
 	for i := range e.Ops {
 		op := &e.Ops[i]
 		switch op.Kind {
 		case stock.Movement, stock.NewSKU:
-			if !f.papers[paperID(op.ID)] {
-				return &event.PoisonError{Receipt: stock.Receipt{Shard: f.book.Shard, Position: e.Position, Index: i}, Op: *op,
-					Why: "no document of this shard is written under this id and waits for its entry"}
+			if why := f.unfit(op); why != "" {
+				return &event.PoisonError{Receipt: stock.Receipt{Shard: f.book.Shard, Position: e.Position, Index: i}, Op: *op, Why: why}
 			}
 		case stock.Reserve, stock.Sale:
 			// Redis forgets an ended or confirmed order after the retention, and the client may begin again.

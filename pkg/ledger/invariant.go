@@ -62,8 +62,10 @@ from (select substr(id, 2) as id, count(*) as entries, min(epoch) as epoch, min(
 where (coalesce(e.entries, 0) <> (d.state is not null and d.state <> 'written')::int
         or e.entries = 1 and (d.epoch, d.seq, d.idx) is distinct from (e.epoch, e.seq, e.idx))
     and $2::bigint is not null order by 2 limit $3`},
-	{RuleOverdue, `select 0::bigint, order_id, (extract(epoch from now() - due) * 1000)::bigint, $2::bigint from reservation
-where shard = $1 and state = 'held' and due < now() - $2 * interval '1 ms' order by due limit $3`},
+	// A hold that was made while one of the clocks was wrong ends when both of its times have come.
+	{RuleOverdue, `select 0::bigint, order_id, (extract(epoch from now() - greatest(due, to_timestamp(expires_ms / 1000.0))) * 1000)::bigint, $2::bigint
+from reservation where shard = $1 and state = 'held' and due < now() - $2 * interval '1 ms'
+    and expires_ms < extract(epoch from now()) * 1000 - $2 order by due limit $3`},
 }
 
 // Invariants checks the rules on the view's moment; grace is how long a hold may stay beyond its time. At most

@@ -160,6 +160,29 @@ func (l *Ledger) RecordOrphans(ctx context.Context, shard int, raws []event.Raw)
 	return recorded, nil
 }
 
+// Accounted says of the closed epochs of a shard up to which seq all is accounted for: where the epoch ended, or,
+// further, its orphans as far as they are recorded without a hole. An epoch that is absent ended at 0.
+func (l *Ledger) Accounted(ctx context.Context, shard int) (map[int64]int64, error) {
+	rows, err := l.pool.Query(ctx, `
+		select epoch, case when count(o.seq) = max(o.seq) - coalesce(e.last_seq, 0) then max(o.seq) else coalesce(e.last_seq, 0) end
+		from (select epoch, last_seq from epoch_end where shard = $1) e
+		    full join (select epoch, seq from orphan where shard = $1) o using (epoch)
+		where o.seq is null or o.seq > coalesce(e.last_seq, 0)
+		group by epoch, e.last_seq`, shard)
+	if err != nil {
+		return nil, fmt.Errorf("read what is accounted for of shard %d: %w", shard, err)
+	}
+	accounted := map[int64]int64{}
+	var epoch, upto int64
+	if _, err := pgx.ForEachRow(rows, []any{&epoch, &upto}, func() error {
+		accounted[epoch] = upto
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read what is accounted for of shard %d: %w", shard, err)
+	}
+	return accounted, nil
+}
+
 func insertOrphans(ctx context.Context, db querier, shard int, raws []event.Raw) (int, error) {
 	n := len(raws)
 	epochs, seqs, texts := make([]int64, n), make([]int64, n), make([]string, n)

@@ -49,6 +49,36 @@ const lookup = `
 		from reservation_line where shard = s.number and order_id = $1 and attempt = r.attempt) n
 	order by s.number`
 
+// Attempt finds one attempt of an order in one shard, as the client numbered it, with its lines; false where the shard
+// has none. Of two lives of an order, the second begun after Redis had forgotten the first, it is the newer one's.
+func (l *Ledger) Attempt(ctx context.Context, shard int, order string, attempt int64) (Found, bool, error) {
+	if stock.CheckOrderID("order_id", order) != nil {
+		return Found{}, false, nil // no such id was ever stored
+	}
+	rows, err := l.pool.Query(ctx, attemptOf, shard, order, attempt)
+	if err != nil {
+		return Found{}, false, fmt.Errorf("look up attempt %d of order %s: %w", attempt, order, err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Found, error) { return scanFound(row, order) })
+	if err != nil {
+		return Found{}, false, fmt.Errorf("look up attempt %d of order %s: %w", attempt, order, err)
+	}
+	if len(found) == 0 {
+		return Found{}, false, nil
+	}
+	return found[0], true, nil
+}
+
+const attemptOf = `
+	select $1::bigint, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
+	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
+	from (
+		select attempt, asked, state, buyer, expires_ms, due, epoch, seq, idx, moved from reservation
+		where shard = $1 and order_id = $2 and asked = $3 order by attempt desc limit 1) r
+	cross join lateral (
+		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
+		from reservation_line where shard = $1 and order_id = $2 and attempt = r.attempt) n`
+
 func scanFound(row pgx.CollectableRow, order string) (Found, error) {
 	f := Found{Reservation: stock.Reservation{ID: order}}
 	r := &f.Reservation

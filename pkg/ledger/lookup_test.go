@@ -57,6 +57,31 @@ func TestLookupFindsTheNewestAttemptOfEveryShard(t *testing.T) {
 	}
 }
 
+func TestAnAttemptIsFoundAsTheClientNumberedIt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	l := open(t, 2)
+	storeAttempt(t, l, 0, "o1", 1, stock.Released, 0)
+	storeAttempt(t, l, 0, "o1", 2, stock.Confirmed, time.Minute)
+	storeAttempt(t, l, 0, "o1", 3, stock.Expired, 0)
+	storeAttempt(t, l, 1, "o1", 4, stock.Held, 0)
+	exec(t, l, `update reservation set asked = 2 where attempt = 2`) // the third is the first of another life
+	for attempt, want := range map[int64]stock.State{1: stock.Expired, 2: stock.Confirmed, 3: ""} {
+		got, there, err := l.Attempt(ctx, 0, "o1", attempt)
+		if err != nil || there != (want != "") || got.Reservation.State != want {
+			t.Errorf("attempt %d: %+v, %v, %v", attempt, got, there, err)
+		}
+		if there && (got.Reservation.Attempt != attempt || len(got.Reservation.Lines) != 2 || got.Reservation.Buyer != "u7") {
+			t.Errorf("attempt %d: %+v", attempt, got)
+		}
+	}
+	for _, order := range []string{"o2", "nul\x00"} {
+		if _, there, err := l.Attempt(ctx, 0, order, 1); there || err != nil {
+			t.Errorf("%q: %v, %v", order, there, err)
+		}
+	}
+}
+
 // plan explains a query on tables that were never analysed, with many rows in them.
 func plan(t testing.TB, l *Ledger, sql string, args ...any) string {
 	t.Helper()

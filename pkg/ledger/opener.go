@@ -82,7 +82,9 @@ func (o *Opener) unheld(ctx context.Context, shard int, step func(context.Contex
 	return limited()
 }
 
-func claimOf(s takeover.Seal) Claim { return Claim{Shard: s.Shard, Epoch: s.Epoch, Nonce: s.Nonce} }
+func claimOf(s takeover.Seal) Claim {
+	return Claim{Shard: s.Shard, Epoch: s.Epoch, Nonce: s.Nonce, Library: s.Library}
+}
 
 // forTakeover gives the ledger's refusals the names that a takeover knows.
 func forTakeover(err error) error {
@@ -133,20 +135,26 @@ func (o *Opener) Drain(ctx context.Context, s takeover.Seal, batch []event.Raw) 
 	}
 }
 
-// follow goes into the epoch that the entry after the ledger's position opens, if it names that position.
+// follow goes into the epoch that the entry after the ledger's position opens, if it names the ledger's newest entry.
 func (o *Opener) follow(ctx context.Context, s takeover.Seal, batch []event.Raw, ahead *AheadError) (at stock.Position, followed bool, err error) {
 	row, err := o.ledger.Shard(ctx, s.Shard)
 	if err != nil {
 		return at, false, err
 	}
 	at = row.Position()
+	newest, err := newestEntry(ctx, o.ledger.pool, s.Shard, at)
+	if err != nil {
+		return at, false, err
+	}
 	for _, raw := range batch {
 		if raw.ID != ahead.Next {
 			continue
 		}
 		entry, err := raw.Parse()
-		if err != nil || len(entry.Ops) != 1 || entry.Ops[0].Kind != stock.Opened || entry.Seq != 1 ||
-			entry.Ops[0].Continues != at || entry.Epoch >= s.Epoch {
+		if err != nil || len(entry.Ops) != 1 || entry.Ops[0].Kind != stock.Opened || entry.Seq != 1 || entry.Epoch >= s.Epoch {
+			return at, false, nil
+		}
+		if named := entry.Ops[0].Continues; named != newest && named != at {
 			return at, false, nil // it continues something else: it is given up, or an operator looks at it
 		}
 		err = o.ledger.FollowOpened(ctx, claimOf(s), raw)
@@ -166,12 +174,25 @@ func (o *Opener) CloseEpoch(ctx context.Context, s takeover.Seal, beyond []event
 	if err != nil {
 		return takeover.Closed{}, forTakeover(err)
 	}
-	closed := takeover.Closed{Continues: at}
+	closed := takeover.Closed{Ended: at}
+	if closed.Continues, err = newestEntry(ctx, o.ledger.pool, s.Shard, at); err != nil {
+		return closed, err
+	}
 	if len(beyond) == 0 {
 		return closed, nil
 	}
 	closed.Orphans, err = o.ledger.RecordOrphans(ctx, s.Shard, beyond)
 	return closed, err
+}
+
+// Accounted says of closed epochs up to which seq all is accounted for.
+func (o *Opener) Accounted(ctx context.Context, shard int) (map[int64]int64, error) {
+	return o.ledger.Accounted(ctx, shard)
+}
+
+// RecordOrphans keeps what closed epochs have beyond their ends.
+func (o *Opener) RecordOrphans(ctx context.Context, shard int, beyond []event.Raw) (int, error) {
+	return o.ledger.RecordOrphans(ctx, shard, beyond)
 }
 
 // Snapshot is what Redis has to contain.

@@ -167,3 +167,19 @@ func checkLookup(n int) error {
 	}
 	return nil
 }
+
+// maxNumberTries bounds how often a new SKU asks for a number that nobody has.
+const maxNumberTries = 8
+
+// raiseNumbers moves the sequence of SKU numbers beyond every number in use, and, on a Postgres that was promoted,
+// into the region of its timeline. A failover may lose the last numbers that were given, while Redis, its log and
+// the catalogs of producers still know them: given again, a number would sell one SKU's units as another's. So each
+// timeline has 2^28 numbers of its own, the first of them the plain ones from 1; the random step keeps apart two
+// standbys that were promoted under the same timeline. Two who raise at once do no harm: whoever gets a number that
+// is taken asks for the next.
+const raiseNumbers = `
+	select setval('sku_number_seq', greatest(used.number, case when q.last_value < region.first
+	    then region.first + floor(random() * (1 << 20))::bigint else 0 end))
+	from sku_number_seq q, (select coalesce(max(number), 0) as number from sku) used,
+	    (select (` + timeline + ` - 1) << 28 as first) region
+	where q.last_value < greatest(used.number, region.first)`

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -84,6 +85,7 @@ func (t *transaction) run(ctx context.Context) (one, error) {
 			return one{}, t.blame(err)
 		}
 	}
+	failpoint.Hit(failpoint.LedgerInside)
 	return done, t.commit(ctx)
 }
 
@@ -102,8 +104,6 @@ const selectNewest = `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expir
 from unnest($2::text[]) v(id),
     lateral (select * from reservation r where r.shard = $1 and r.order_id = v.id order by r.attempt desc limit 1) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = v.id and l.attempt = x.attempt order by l.sku offset 0) l`
-
-const selectPapers = `select id from stock_document where id = any($2::text[]) and shard = $1 and state = 'written'`
 
 // begin locks the shard and reads whatever the batch touches, in one round trip.
 func (t *transaction) begin(ctx context.Context) error {
@@ -132,7 +132,7 @@ func (t *transaction) begin(ctx context.Context) error {
 		queue.Queue(selectNewest, b.shard, t.orders, t.ledger.retention.Milliseconds()).Query(t.fold.loadOrders)
 	}
 	if len(b.papers) > 0 {
-		queue.Queue(selectPapers, b.shard, b.papers).Query(t.fold.loadPapers)
+		queue.Queue(selectPapers, b.papers).Query(t.fold.loadPapers)
 	}
 	if err := t.conn.SendBatch(ctx, &queue).Close(); err != nil {
 		return err
@@ -208,6 +208,9 @@ func (t *transaction) foldFresh(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.rebuildPapers(ctx); err != nil {
+		return err
+	}
 	if err := t.loadMissingOrders(ctx); err != nil {
 		return err
 	}
@@ -238,23 +241,14 @@ func (t *transaction) checkOpening(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if first.Ops[0].Continues != closed {
-		return t.poison(t.fresh[0], fmt.Sprintf("it continues %v, the ledger ended at %v", first.Ops[0].Continues, closed))
+	named := first.Ops[0].Continues
+	if named == closed {
+		return nil
 	}
-	return nil
-}
-
-// lastClosed is where the newest closed epoch before the given one ended, 0-0 when there is none.
-func lastClosed(ctx context.Context, db querier, shard int, before int64) (stock.Position, error) {
-	rows, err := db.Query(ctx, `select epoch, last_seq from epoch_end where shard = $1 and epoch < $2 order by epoch desc limit 1`, shard, before)
-	if err != nil {
-		return stock.Position{}, fmt.Errorf("read where the last epoch ended: %w", err)
+	if empty, err := closedEmpty(ctx, t.conn, t.batch.shard, named, t.have.Epoch); err != nil || empty {
+		return err
 	}
-	closed, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[stock.Position])
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return stock.Position{}, fmt.Errorf("read where the last epoch ended: %w", err)
-	}
-	return closed, nil
+	return t.poison(t.fresh[0], fmt.Sprintf("it continues %v, the ledger ended at %v", named, closed))
 }
 
 // loadMissingOrders reads the orders that would have been made in the batch, if the entries that make them had

@@ -11,7 +11,9 @@ const DefaultTurnTTL = 10 * time.Second
 
 // TakeTurn takes the turn to repair a shard, or renews it for its holder. False means that another has it. A
 // turn taken at a moment by the caller's own clock, read before the call, is over ttl after that moment. It is a
-// lease: it keeps two repairers out of each other's way, while what makes a repair safe is its claim.
+// lease: it keeps two repairers out of each other's way, while what makes a repair safe is its claim. All ask for
+// the same ttl: a turn that ends later than one that begins now was given before Postgres' clock was set back, and
+// is over, for its holder may be dead.
 func (l *Ledger) TakeTurn(ctx context.Context, shard int, holder string, ttl time.Duration) (bool, error) {
 	if holder == "" || ttl <= 0 {
 		return false, fmt.Errorf("take the turn of shard %d: give a holder and a ttl above 0", shard)
@@ -20,7 +22,7 @@ func (l *Ledger) TakeTurn(ctx context.Context, shard int, holder string, ttl tim
 	tag, err := l.pool.Exec(ctx, `
 		insert into turn as t (shard, holder, until) values ($1, $2, clock_timestamp() + $3::interval)
 		on conflict (shard) do update set holder = excluded.holder, until = excluded.until
-		where t.holder = excluded.holder or t.until <= clock_timestamp()`, shard, holder, ttl)
+		where t.holder = excluded.holder or t.until not between clock_timestamp() and clock_timestamp() + $3::interval`, shard, holder, ttl)
 	if err != nil {
 		return false, fmt.Errorf("take the turn of shard %d: %w", shard, err)
 	}

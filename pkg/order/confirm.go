@@ -108,8 +108,15 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 	case stock.Accepted:
 		return c.answer(ctx, r, nil), nil
 	case stock.Replayed:
-		// A confirm after expiry is the next attempt, so its repeat finds that one confirmed.
-		if (r.State == stock.Confirmed || r.State == stock.Fulfilled) && r.Attempt <= attempt+1 {
+		sold := r.State == stock.Confirmed || r.State == stock.Fulfilled
+		repeat := sold && r.Attempt == attempt
+		if sold && r.Attempt == attempt+1 {
+			var err error
+			if repeat, err = c.confirmedLate(ctx, shard, r); err != nil {
+				return Answer{}, err
+			}
+		}
+		if repeat {
 			a := c.answer(ctx, r, nil)
 			a.Replayed = true
 			return a, nil
@@ -124,6 +131,26 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 		return Answer{}, c.shortfall(ctx, shard, id, attempt, out.Short)
 	}
 	return Answer{}, c.refusal(ctx, shard, out, nil)
+}
+
+// confirmedLate tells whether an attempt that is sold is the late confirm of the one before it, which a repeat of that
+// confirm finds, or the buyer's next order under the same id, which has nothing to do with it. Both leave the same
+// record: only the ledger knows how the attempt before ended, and a confirm follows an expiry only. Where the ledger
+// cannot tell yet, or cannot be asked, the answer is not known.
+func (c *Clerk) confirmedLate(ctx context.Context, shard int, r *stock.Reservation) (bool, error) {
+	for waited := false; ; waited = true {
+		before, there, err := c.parts.Orders.Attempt(ctx, shard, r.ID, r.Attempt-1)
+		if err != nil {
+			return false, c.ledgerAway(fmt.Errorf("look up how attempt %d of order %s ended: %w", r.Attempt-1, r.ID, err))
+		}
+		if there && before.State.Ended() || waited {
+			return there && before.State == stock.Expired && before.Buyer == r.Buyer && sameAsked(before.Lines, r.Lines), nil
+		}
+		// An attempt ends before the next one begins, in the log and so in the ledger.
+		if c.await(ctx, r.Receipt) != stock.StandingPersisted {
+			return false, fmt.Errorf("the ledger does not have attempt %d of order %s yet: ask again: %w", r.Attempt, r.ID, stock.ErrUnknown)
+		}
+	}
 }
 
 // shortfall records the refusal before it is answered: somebody has to refund a buyer, and no entry says so.

@@ -43,6 +43,8 @@ type Receipts interface {
 type Orders interface {
 	// Lookup gives the newest attempt of an order in every shard that has it; none is no error.
 	Lookup(ctx context.Context, id string) ([]stock.Reservation, error)
+	// Attempt gives one attempt of an order in one shard, as the client numbered it; false when it has none.
+	Attempt(ctx context.Context, shard int, id string, attempt int64) (stock.Reservation, bool, error)
 	// Shortfall records that a confirm came after expiry and the units were gone; it returns after the commit.
 	// The same told again is one row.
 	Shortfall(ctx context.Context, shard int, id string, attempt int64, short []stock.Short) error

@@ -31,7 +31,10 @@ type Options struct {
 	// FreshLog keeps the old log as evidence and begins a new one even where the ids would fit: for a shard
 	// whose last attempt failed at StepOpen.
 	FreshLog bool
-	Page     int // entries or records of one read; 0 = DefaultPage
+	// Library is the version of the function library that will be in force; 0 keeps the one that is. Producers that
+	// do not carry it sell nothing more, so whoever asks for another one looks first whether all of them do.
+	Library int
+	Page    int // entries or records of one read; 0 = DefaultPage
 	// At is called before each step and once at the end; an error ends the attempt there. It exists for tests
 	// that stop, stall or crash an attempt, and is nil in production.
 	At func(Step) error
@@ -73,6 +76,8 @@ type attempt struct {
 	fenced time.Time
 	// strange is set when this Redis' log is not ours to apply: another ledger wrote it, or it is no stream.
 	strange bool
+	drained stock.Position               // that the ledger had reached behind the drain
+	newest  stock.Position               // of the ledger's entries, which the opening names
 	beyond  []event.Raw                  // entries that will be given up
 	want    map[string]map[string]string // target → field → text
 	touched bool                         // something was put, so Redis has to be read back
@@ -115,6 +120,10 @@ func (a *attempt) claim(ctx context.Context) error {
 	}
 	a.seal, err = a.ledger.Claim(ctx, a.options.Shard, redisEpoch, a.options.Operator)
 	a.report.Epoch = a.seal.Epoch
+	a.seal.Library = a.report.Row.Library
+	if a.options.Library != 0 {
+		a.seal.Library = a.options.Library
+	}
 	return err
 }
 
@@ -123,7 +132,7 @@ func (a *attempt) check(ctx context.Context) error {
 	if err := a.redis.Check(ctx); err != nil {
 		return err
 	}
-	return a.redis.Load(ctx)
+	return a.redis.Load(ctx, a.seal.Library)
 }
 
 // fence is step 2. From here on put and open are refused by every process but this one: one attempt works on
@@ -134,7 +143,7 @@ func (a *attempt) fence(ctx context.Context) error {
 }
 
 // drain is step 3. Nothing is accepted any more, so what the log has beyond the ledger is final: the ledger
-// takes all of it that continues its position. An entry of kind O that names exactly this position is an
+// takes all of it that continues its position. An entry of kind O that names exactly its newest entry is an
 // opening that the ledger lost (a failover of its own); it is followed here, under the newest claim, and by
 // nobody else: a consumer that followed it would race with an older attempt. [model]
 func (a *attempt) drain(ctx context.Context) error {
@@ -143,6 +152,7 @@ func (a *attempt) drain(ctx context.Context) error {
 		return fmt.Errorf("read the shard's row: %w", err)
 	}
 	at := row.Position()
+	defer func() { a.drained = at }()
 	if a.strange {
 		return nil
 	}
@@ -219,9 +229,9 @@ func (a *attempt) closeEpoch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.report.Continues, a.report.Orphans = closed.Continues, closed.Orphans
+	a.report.Continues, a.report.Orphans, a.newest = closed.Ended, closed.Orphans, closed.Continues
 	a.beyond = nil
-	return nil
+	return a.recordStrays(ctx)
 }
 
 // snapshot begins step 5. It is read after the epoch was closed, or a consumer could persist more than Redis
@@ -234,7 +244,7 @@ func (a *attempt) snapshot(ctx context.Context) error {
 
 // open is step 7. It is sent once in an epoch: a second copy could open a process that has moved on. [model]
 func (a *attempt) open(ctx context.Context) error {
-	return a.redis.Open(ctx, a.seal, a.seq, a.report.Continues)
+	return a.redis.Open(ctx, a.seal, a.seq, a.newest)
 }
 
 // say is step 8: only while the claim is the newest and the shard's epoch is still this attempt's, or the

@@ -21,9 +21,9 @@ type Process interface {
 	// Check compares the server's settings with what the product needs: a master, nothing evicted, a limit of
 	// memory, an append-only file, a known version. The error names the setting, its value and the remedy.
 	Check(ctx context.Context) error
-	// Load puts the function library beside older ones, never in place of one: replacing closes every shard
+	// Load puts a version of the function library beside others, never in place of one: replacing closes every shard
 	// that was opened under it.
-	Load(ctx context.Context) error
+	Load(ctx context.Context, library int) error
 }
 
 // A Builder changes a shard that is closed. Every call is sent once: no retry in the driver or in a pool, for
@@ -84,6 +84,7 @@ type Ledger interface {
 	Shard(ctx context.Context, number int) (Shard, error)
 	Claimer
 	Closer
+	Registrar
 	Source
 }
 
@@ -99,13 +100,23 @@ type Claimer interface {
 // A Closer ends the epoch before.
 type Closer interface {
 	// Drain applies entries that continue the ledger's position, as a consumer would, and follows an entry of
-	// kind O that names exactly that position, if the claim is this one. It drops what is applied already and
-	// stops at a gap without an error. Poison halts the shard and answers ErrHalted. Harmless to repeat.
+	// kind O that names exactly the ledger's newest entry, if the claim is this one. It drops what is applied
+	// already and stops at a gap without an error. Poison halts the shard and answers ErrHalted. Harmless to repeat.
 	Drain(ctx context.Context, s Seal, batch []event.Raw) (Drained, error)
 	// CloseEpoch writes in one transaction where the epoch ended, takes the shard to (seal's epoch, 0) and
 	// records as orphans what of beyond lies past that end. It requires the claim to be this one and the
 	// shard's epoch to be lower. A synchronous commit, sent once.
 	CloseEpoch(ctx context.Context, s Seal, beyond []event.Raw) (Closed, error)
+}
+
+// A Registrar keeps what was accepted and never became stock. Both are harmless to repeat.
+type Registrar interface {
+	// Accounted says of closed epochs up to which seq all is accounted for: their end, or, further, their orphans
+	// as far as they are recorded without a hole. An epoch that is absent ended at 0.
+	Accounted(ctx context.Context, shard int) (map[int64]int64, error)
+	// RecordOrphans keeps what closed epochs have beyond their ends, passes over anything else, and counts what
+	// was new.
+	RecordOrphans(ctx context.Context, shard int, beyond []event.Raw) (recorded int, err error)
 }
 
 // A Source is what Redis is rebuilt from.
@@ -123,7 +134,8 @@ type Drained struct {
 
 // Closed is what step 4 wrote.
 type Closed struct {
-	Continues stock.Position // where the epoch before ended
+	Ended     stock.Position // of the epoch before
+	Continues stock.Position // of the newest entry: the same, or an earlier epoch's where that one has none
 	Orphans   int            // entries recorded as lost
 }
 

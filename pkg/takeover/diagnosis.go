@@ -3,6 +3,7 @@ package takeover
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -61,7 +62,8 @@ func Diagnose(ledger string, s Status, row Shard) Class {
 	case s.Epoch < row.Epoch:
 		return Rewound
 	case row.State == StateRebuilding:
-		if row.Now.Sub(row.Changed) > StallAfter {
+		// A change that lies ahead was before Postgres' clock was set back: nobody knows how long ago.
+		if row.Now.Sub(row.Changed).Abs() > StallAfter {
 			return Stalled
 		}
 		return Rebuilding
@@ -71,8 +73,8 @@ func Diagnose(ledger string, s Status, row Shard) Class {
 		return Missing // the log: trimming always leaves the entry that the ledger has reached
 	case !s.Loaded || s.Fence == FenceAbsent:
 		return Unopened
-	case s.Mode != ModeOpen || s.Fence != FenceSame:
-		return Torn
+	case s.Mode != ModeOpen || s.Fence != FenceSame || s.Version != strconv.Itoa(row.Library):
+		return Torn // by another version than the one in force every call is refused, and nobody else would mend it
 	}
 	return Healthy
 }
@@ -141,6 +143,7 @@ func FenceHalted(ctx context.Context, r Redis, l Ledger, number int) error {
 	if err != nil {
 		return fmt.Errorf("fence halted shard %d: claim an epoch: %w", number, err)
 	}
+	seal.Library = row.Library
 	if err := r.Fence(ctx, seal, false); err != nil {
 		return fmt.Errorf("fence halted shard %d: %w", number, err)
 	}

@@ -8,9 +8,9 @@ import (
 // healthy is a shard at epoch 7 with 12 entries, of which the ledger has 10.
 func healthy() (Status, Shard) {
 	return Status{
-			Loaded: true, Token: "ours.7", Ledger: "ours", Epoch: 7, Seq: 12, Mode: ModeOpen, Fence: FenceSame, Last: "7-12",
+			Loaded: true, Token: "ours.7", Ledger: "ours", Epoch: 7, Seq: 12, Mode: ModeOpen, Fence: FenceSame, Version: "1", Last: "7-12",
 		}, Shard{
-			Writer: "redis", Epoch: 7, Applied: 10, Claim: 7, State: StateOpen,
+			Writer: "redis", Epoch: 7, Applied: 10, Claim: 7, State: StateOpen, Library: 1,
 			Changed: time.Unix(1000, 0), Now: time.Unix(1001, 0),
 		}
 }
@@ -46,10 +46,15 @@ func TestDiagnoseNamesTheFirstClassThatFits(t *testing.T) {
 		{"restarted", func(s *Status, _ *Shard) { s.Fence = FenceAbsent }, Unopened},
 		{"library lost", func(s *Status, _ *Shard) { s.Loaded, s.Fence = false, FenceAbsent }, Unopened},
 		{"rewritten", func(s *Status, _ *Shard) { s.Fence = FenceDiffers }, Torn},
+		{"version edited", func(s *Status, _ *Shard) { s.Version = "2" }, Torn},
+		{"version deleted", func(s *Status, _ *Shard) { s.Version = "" }, Torn},
 		{"mode edited", func(s *Status, _ *Shard) { s.Mode = ModeClosed }, Torn},
 		{"being rebuilt", func(s *Status, r *Shard) { s.Mode, s.Seq, r.State = ModeClosed, 2, StateRebuilding }, Rebuilding},
 		{"being rebuilt for long", func(s *Status, r *Shard) {
 			s.Mode, r.State, r.Now = ModeClosed, StateRebuilding, r.Changed.Add(StallAfter+1)
+		}, Stalled},
+		{"a takeover that began before the clock was set back", func(s *Status, r *Shard) {
+			s.Mode, r.State, r.Now = ModeClosed, StateRebuilding, r.Changed.Add(-2*time.Hour)
 		}, Stalled},
 		{"opened, but the ledger does not say so", func(_ *Status, r *Shard) {
 			r.State, r.Now = StateRebuilding, r.Changed.Add(StallAfter+1)

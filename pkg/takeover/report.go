@@ -49,6 +49,8 @@ type Report struct {
 	LastLost  stock.Position // of them
 	Orphans   int            // of them, recorded in the ledger; the rest only in the log
 
+	Strays int // entries beyond the ends of epochs closed earlier, recorded now
+
 	Put        int  // fields written because they differed or were missing
 	Deleted    int  // fields deleted because the ledger does not know them
 	Same       int  // fields left as they were

@@ -74,6 +74,7 @@ type Seal struct {
 	Epoch    int64
 	Nonce    string
 	Operator bool // a person asked: the attempt may go on with a halted shard
+	Library  int  // version of the function library that will be in force; 0: the one that is
 }
 
 // Token is what Redis compares: "<ledger>.<epoch>".

@@ -150,7 +150,7 @@ type opener struct {
 	house *house
 }
 
-func (o *opener) Load(ctx context.Context) error {
+func (o *opener) Load(ctx context.Context, _ int) error {
 	err := o.house.rdb.FunctionLoad(ctx, o.house.text).Err()
 	if err != nil && !strings.Contains(err.Error(), "already exists") {
 		return err

@@ -55,6 +55,11 @@ func (o orders) Lookup(ctx context.Context, id string) ([]stock.Reservation, err
 	return out, err
 }
 
+func (o orders) Attempt(ctx context.Context, shard int, id string, attempt int64) (stock.Reservation, bool, error) {
+	found, ok, err := o.Ledger.Attempt(ctx, shard, id, attempt)
+	return found.Reservation, ok, err
+}
+
 func (o orders) Shortfall(ctx context.Context, shard int, id string, attempt int64, short []stock.Short) error {
 	detail, err := json.Marshal(short)
 	if err != nil {

@@ -105,6 +105,14 @@ func (w *World) Lookup(_ context.Context, id string) ([]stock.Reservation, error
 	return out, w.LedgerAway
 }
 
+// Attempt gives one row of Postgres.
+func (w *World) Attempt(_ context.Context, shard int, id string, attempt int64) (stock.Reservation, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, ok := w.attempts[attemptKey{shard, id, attempt}]
+	return r, ok && w.LedgerAway == nil, w.LedgerAway
+}
+
 // Shortfall keeps the order's id.
 func (w *World) Shortfall(_ context.Context, _ int, id string, _ int64, _ []stock.Short) error {
 	w.mu.Lock()

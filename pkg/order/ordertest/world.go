@@ -4,6 +4,7 @@
 package ordertest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -28,12 +29,14 @@ type World struct {
 	skus    map[string]order.SKU
 	fields  map[int64]*event.Field // what Redis has
 	records map[int]map[string]*stock.Reservation
-	rows    map[int]map[string]stock.Reservation // what Postgres has
+	rows    map[int]map[string]stock.Reservation // what Postgres has, the newest attempt of each order
 	papers  map[string]*order.Paper
 	drafts  map[string]order.Draft
 	behind  map[stock.Receipt]stock.Reservation // accepted and not yet persisted
-	lost    map[stock.Receipt]bool
-	applied chan struct{} // closed and replaced when the ledger moves
+
+	attempts map[attemptKey]stock.Reservation // what Postgres has, every attempt
+	lost     map[stock.Receipt]bool
+	applied  chan struct{} // closed and replaced when the ledger moves
 
 	// Operations are all that reached the Desk, Shortfalls the orders that were told short.
 	Operations []stock.Operation
@@ -47,13 +50,19 @@ type World struct {
 	LedgerAway error
 }
 
+type attemptKey struct {
+	shard   int
+	id      string
+	attempt int64
+}
+
 // New is a world of so many shards, open under epoch 1.
 func New(shards int) *World {
 	w := &World{
 		now: Now, epoch: 1, seq: map[int]int64{}, skus: map[string]order.SKU{}, fields: map[int64]*event.Field{},
 		records: map[int]map[string]*stock.Reservation{}, rows: map[int]map[string]stock.Reservation{},
 		papers: map[string]*order.Paper{}, drafts: map[string]order.Draft{},
-		behind: map[stock.Receipt]stock.Reservation{}, lost: map[stock.Receipt]bool{}, applied: make(chan struct{}),
+		behind: map[stock.Receipt]stock.Reservation{}, lost: map[stock.Receipt]bool{}, attempts: map[attemptKey]stock.Reservation{}, applied: make(chan struct{}),
 	}
 	for shard := range shards {
 		w.records[shard], w.rows[shard] = map[string]*stock.Reservation{}, map[string]stock.Reservation{}
@@ -130,8 +139,11 @@ func (w *World) Drop(id string) {
 func (w *World) Apply() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for r, row := range w.behind {
-		w.persist(r, row)
+	inOrder := slices.SortedFunc(maps.Keys(w.behind), func(a, b stock.Receipt) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, r := range inOrder {
+		w.persist(r, w.behind[r])
 	}
 	clear(w.behind)
 	close(w.applied)
@@ -177,6 +189,7 @@ func (w *World) persist(r stock.Receipt, row stock.Reservation) {
 		return
 	}
 	w.rows[r.Shard][row.ID] = row
+	w.attempts[attemptKey{r.Shard, row.ID, row.Attempt}] = row
 }
 
 func documentID(id string) string {

@@ -18,15 +18,21 @@ type Counter struct {
 	seq    int64
 	desk   *Model
 	ledger *Model
+	ended  map[attempt]stock.Reservation // how attempts ended that may have a next one
 	skus   map[string]int64
 	names  map[int64]string
+}
+
+type attempt struct {
+	id     string
+	number int64
 }
 
 var _ Shop = (*Counter)(nil)
 
 // NewCounter is an empty shop.
 func NewCounter() *Counter {
-	return &Counter{now: 1_700_000_000_000, desk: NewModel(), ledger: NewModel(), skus: map[string]int64{}, names: map[int64]string{}}
+	return &Counter{now: 1_700_000_000_000, desk: NewModel(), ledger: NewModel(), ended: map[attempt]stock.Reservation{}, skus: map[string]int64{}, names: map[int64]string{}}
 }
 
 // Look tells a SKU's quantities.
@@ -167,7 +173,11 @@ func (c *Counter) do(op stock.Operation) stock.Outcome {
 
 func (c *Counter) decide(op stock.Operation) stock.Outcome {
 	c.seq++
-	return c.desk.Do(op, c.now, stock.Receipt{Position: stock.Position{Epoch: 1, Seq: c.seq}})
+	out := c.desk.Do(op, c.now, stock.Receipt{Position: stock.Position{Epoch: 1, Seq: c.seq}})
+	if r := out.Reservation; out.Code == stock.Accepted && r.State.Ended() {
+		c.ended[attempt{r.ID, r.Attempt}] = r
+	}
+	return out
 }
 
 // confirm is what a buyer's confirm becomes: late after expiry, and answered by the ledger where there is no
@@ -194,13 +204,19 @@ func (c *Counter) confirm(s Step) Answer {
 	switch {
 	case out.Code == stock.SoldOut:
 		a.Word = Shortfall
-	case out.Code == stock.Replayed && r.State == stock.Confirmed && r.Attempt <= s.Attempt+1:
+	case out.Code == stock.Replayed && r.State == stock.Confirmed && (r.Attempt == s.Attempt || c.late(&r, s.Attempt)):
 	case out.Code == stock.Replayed && r.Attempt == s.Attempt && r.State.Ended():
 		a.Word = Ended
 	case out.Code == stock.Replayed:
 		a.Word = Conflict
 	}
 	return a
+}
+
+// late tells whether a confirmed attempt is the late confirm of the one before it: that one expired, with the same lines.
+func (c *Counter) late(r *stock.Reservation, before int64) bool {
+	old, there := c.ended[attempt{r.ID, before}]
+	return there && r.Attempt == before+1 && old.State == stock.Expired && sameAsked(old.Lines, r.Lines)
 }
 
 func standingOf(old stock.Reservation, attempt int64) stock.Outcome {
