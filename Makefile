@@ -37,6 +37,12 @@ TIMES ?= 1
 test-faults: setup ## Let every part die, lie, pause and come back while it sells, each row TIMES (1) times; prints a table. ARGS='-run TestName'.
 	@cd deploy/suites/faults && STOCKPIPE_SUITE=full go test -count=$(TIMES) -timeout 4h $(ARGS)
 
+SOAK ?= 20m
+
+.PHONY: soak
+soak: setup ## Sell for SOAK (20m) with a random fault every 20-60 s; SEED=n plays one again.
+	@cd deploy/suites/faults && STOCKPIPE_SUITE=full STOCKPIPE_SOAK='$(SOAK)' $(if $(SEED),STOCKPIPE_SEED='$(SEED)') go test -count=1 -timeout 25h -v -run '^TestSoak$$'
+
 CHECKS ?= 2000
 
 .PHONY: test-model
@@ -55,6 +61,10 @@ lint: $(GOLANGCI) ## Run the linters of .golangci.yml.
 .PHONY: bench
 bench: setup ## Measure the hot paths against their references; ARGS='more flags'.
 	go run ./deploy/suites/bench $(ARGS)
+
+.PHONY: mutants
+mutants: setup ## Break the product line by line and see a test notice each; ARGS='-run ledger -p 4' or -list.
+	@go run ./deploy/suites/mutants $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Run every fuzz target for FUZZTIME (10s) each.

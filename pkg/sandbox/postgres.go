@@ -32,6 +32,7 @@ type PostgresOptions struct {
 	MaxConnections int               // default 200
 	SharedBuffers  string            // default 64MB
 	Settings       map[string]string // further server settings; they override
+	Env            []string          // NAME=value for the server, beside the little that it needs
 }
 
 // Postgres is a Postgres cluster with the superuser stockpipe, reachable over
@@ -217,9 +218,11 @@ func (c *cluster) options(port int) ProcessOptions {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])
 	}
-	return c.enter(c.dir, ProcessOptions{
+	options := c.enter(c.dir, ProcessOptions{
 		Path: filepath.Join(c.bin, "postgres"), Args: args, deathSignal: sigInterrupt,
 	})
+	options.Env = append(options.Env, c.set.Env...)
+	return options
 }
 
 // enter completes options so that a program works in a data folder as the

@@ -26,6 +26,7 @@ type RedisOptions struct {
 	Password  string   // requirepass; empty: none
 	ReplicaOf string   // host:port of a master; it is asked with Password
 	ExtraArgs []string // come last, so they override: "--maxmemory-policy", "allkeys-lru"
+	Env       []string // NAME=value, beside the little that the server needs
 }
 
 // Redis is a redis-server (or valkey-server).
@@ -130,7 +131,7 @@ func (l *redisLauncher) options(port int) ProcessOptions {
 	}
 	args = append(args, l.master...)
 	args = append(args, l.set.ExtraArgs...)
-	return ProcessOptions{Path: l.program, Args: args, Env: serverEnv(l.dir), Dir: l.dir}
+	return ProcessOptions{Path: l.program, Args: args, Env: append(serverEnv(l.dir), l.set.Env...), Dir: l.dir}
 }
 
 // stop: SIGTERM writes out the append-only file and ends. While the first such

@@ -1,11 +1,13 @@
 package shoptest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/api"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 )
 
@@ -16,12 +18,22 @@ type Account struct {
 	Lost      int // reported so by their receipts
 	Unknown   int // calls without an answer that tells
 	Refused   int // 503
-	Confirmed int // confirms that were answered 200: each stands in Postgres
+	Confirmed int // confirms that were answered 200 and stand in Postgres
+	Revoked   int // confirms that were answered 200 and are reported lost, where a Postgres without a synchronous standby failed over
 }
 
 func (a Account) String() string {
-	return fmt.Sprintf("%d told 201: %d persisted, %d reported lost, 0 silent; %d confirms told 200, all in Postgres; %d told 503, %d unknown",
-		a.Told, a.Persisted, a.Lost, a.Confirmed, a.Refused, a.Unknown)
+	return fmt.Sprintf("%d told 201: %d persisted, %d reported lost, 0 silent; of the confirms told 200 %d are in Postgres, %d reported lost; %d told 503, %d unknown",
+		a.Told, a.Persisted, a.Lost, a.Confirmed, a.Revoked, a.Refused, a.Unknown)
+}
+
+// isLost asks with the receipt of an answer whether it is reported lost.
+func (s *Shop) isLost(a *Answer) bool {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(s.T.Context(), Patience)
+	defer cancel()
+	standing, err := s.Patient(0).Await(ctx, a.Order, a.Reservation.Receipt)
+	return err == nil && standing == api.StandingLost
 }
 
 // Judge compares the lists of a stopped traffic, which sold one SKU of so many units in all, with Postgres, once the
@@ -42,8 +54,12 @@ func (l *Traffic) Judge(units int64, mayLose bool) Account {
 		givenBack[end.Order] = givenBack[end.Order] || end.State == "released" && (end.Accepted() || end.Status == http.StatusAccepted || !end.Settled())
 		switch {
 		case end.Status == http.StatusOK && end.State == "confirmed":
-			a.Confirmed++
-			if states[end.Order] != "confirmed" {
+			switch {
+			case states[end.Order] == "confirmed":
+				a.Confirmed++
+			case mayLose && s.isLost(&end):
+				a.Revoked++
+			default:
 				s.T.Errorf("order %s is %q in Postgres: its confirm was told 200", end.Order, states[end.Order])
 			}
 		case end.Status == http.StatusOK || end.Status == http.StatusAccepted:

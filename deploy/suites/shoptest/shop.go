@@ -48,6 +48,8 @@ type Plan struct {
 	Clocks  map[string]*Clock // wall clocks by kind of role; with one, all roles are built to follow theirs
 	Folder  map[string]string // of other builds of the programs, by kind of role
 
+	Patience time.Duration // with a command of the reconciler, where two minutes are too short
+
 	ProducerArgs   []string
 	ConsumerArgs   []string
 	ReconcilerArgs []string

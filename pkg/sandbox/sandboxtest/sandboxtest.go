@@ -174,6 +174,20 @@ func OwnPostgres(t testing.TB, options ...sandbox.PostgresOptions) *sandbox.Post
 	return server
 }
 
+// Standby is a standby of a Postgres of the test's own, which it may promote; it
+// takes about two seconds. Promote does not end the primary.
+func Standby(t testing.TB, primary *sandbox.Postgres, options sandbox.StandbyOptions) *sandbox.Postgres {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	server, err := Stack(t).StartStandby(ctx, primary, options)
+	if err != nil {
+		t.Fatalf("sandboxtest: %v", err)
+	}
+	t.Cleanup(func() { closed(t, server) })
+	return server
+}
+
 // Proxy is a fault proxy in front of a target (host:port), closed at the test's
 // end.
 func Proxy(t testing.TB, target string) *faultproxy.Proxy {
