@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +101,25 @@ func TestAnEpochEndsWhereAnApplierUnderWayLeavesIt(t *testing.T) {
 	}
 	if n := count(t, w.l, `select last_seq from epoch_end where epoch = $1`, want.Epoch); n != want.Seq {
 		t.Errorf("its end was written as %d, want %d", n, want.Seq)
+	}
+}
+
+// Two entries of one position in one batch: a log that was read twice, from two servers. Which of them is persisted
+// may not be a matter of luck.
+func TestTwoContentsOfOnePositionInABatchHalt(t *testing.T) {
+	t.Parallel()
+	w := newTeller(t, open(t, 1), 0)
+	a := w.sku(10)
+	before := w.entry(reserve("o1", 1, lines(a, 1)))
+	one := w.entry(reserve("o2", 1, lines(a, 1)))
+	other := one
+	other.At += "0"
+	done, err := w.l.Apply(context.Background(), 0, []event.Raw{before, one, one, other})
+	halted := mustHalt(t, err)
+	if !strings.Contains(halted.Reason, "other content") {
+		t.Error(halted.Reason)
+	}
+	if n := count(t, w.l, `select count(*) from dead_event`); n != 1 || done.Entries > 2 {
+		t.Errorf("%d entries kept as evidence, applied %+v", n, done)
 	}
 }

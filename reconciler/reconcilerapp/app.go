@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,20 +50,29 @@ func Run(ctx context.Context, command string, c Config, out, errs io.Writer) int
 }
 
 func run(ctx context.Context, command string, c Config, out io.Writer) (int, error) {
-	if command != "serve" && command != "once" && (c.Once || c.Plan) {
+	command, _, _ = strings.Cut(command, " ") // behind it are the names of arguments
+	if c.Once && command != "serve" && command != "once" {
 		return exitFailed, fmt.Errorf("--once and --plan stand alone: leave out %q", command)
 	}
+	if c.Plan && !plannable[command] {
+		return exitFailed, fmt.Errorf("--plan stands alone, or beside takeover, retry, repair or gapfill: %q has no plan, leave one of the two out", command)
+	}
+	if _, _, _, is := verbs(command, c); is {
+		return byVerb(ctx, command, c, out)
+	}
 	switch {
+	case c.Healthcheck:
+		return exitOf(service.AskReady(ctx, c.Ops.Addr))
 	case c.Plan || c.Once || command == "once":
 		return pass(ctx, c, out)
 	case command == "migrate":
 		return exitOf(migrate(ctx, c, out))
 	case command == "init":
 		return exitOf(initialise(ctx, c, out))
-	case command == "takeover":
-		return takeOver(ctx, c, out, c.Takeover.Shard, c.Takeover.Adopt, true)
-	case command == "retry":
-		return takeOver(ctx, c, out, c.Retry.Shard, false, false)
+	case command == "verify":
+		return verify(ctx, c, out)
+	case command == "explain":
+		return explain(ctx, c, out)
 	case command == "status":
 		return exitOf(status(ctx, c, out))
 	}

@@ -506,9 +506,32 @@ func TestADeadHoldersTurnPasses(t *testing.T) {
 func TestAPassWithoutTheTurnOnlyLooks(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, 1)
-	_, err := s.ledger.TakeTurn(t.Context(), 0, "another", time.Hour)
-	check(t, err)
-	doc := s.want(repair.ExitUnchecked)
+	keep := func() {
+		if has, err := s.ledger.TakeTurn(t.Context(), 0, "another", ledger.DefaultTurnTTL); err != nil || !has {
+			t.Errorf("the other reconciler lost its turn: %v", err)
+		}
+	}
+	keep()
+	over, kept := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(kept)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				keep()
+			case <-over:
+				return
+			}
+		}
+	}()
+	doc := s.result("--once")
+	close(over)
+	<-kept
+	if doc.Exit != repair.ExitUnchecked {
+		t.Fatal(text(doc))
+	}
 	if act := doc.Shards[0].Acts[0]; act.State != repair.Left {
 		t.Errorf("%+v", act)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // A State is how far an Act came.
@@ -40,6 +41,7 @@ type Act struct {
 	Repair  int64  `json:"repair,omitempty"`   // number of the row in the table repair
 
 	Takeover *Takeover `json:"takeover,omitempty"`
+	Gap      *Gap      `json:"gap,omitempty"`
 }
 
 // A Takeover is what one attempt did.
@@ -52,6 +54,9 @@ type Takeover struct {
 	Deleted      int    `json:"deleted"`
 	Same         int    `json:"same"`
 	GivenUp      int    `json:"given_up"`
+	Orphans      int    `json:"orphans"`  // of them, recorded; the rest stays in the old log only
+	Strays       int    `json:"strays"`   // entries behind the ends of earlier epochs, recorded now
+	Followed     int    `json:"followed"` // openings that Postgres had lost
 	RenamedLog   bool   `json:"renamed_log,omitempty"`
 }
 
@@ -106,6 +111,7 @@ type Report struct {
 	Expired   int     `json:"expired"` // holds ended by this pass; in a plan: holds that are due
 	NotDue    int     `json:"not_due"` // due by Postgres' clock, not yet by Redis'
 	Documents int     `json:"documents"`
+	Orphans   int     `json:"orphans"` // entries of closed epochs that are recorded as lost, since ever
 	Audit     Audited `json:"audit"`
 	Acts      []Act   `json:"acts"`
 }
@@ -118,6 +124,14 @@ type Audited struct {
 	Entries  int  `json:"entries"`
 	Restarts int  `json:"restarts"`
 	More     int  `json:"more"` // differences beyond those that are listed
+}
+
+// take fills in what a probe found, and keeps what was done.
+func (r *Report) take(f takeover.Finding) {
+	acts, expired, documents := r.Acts, r.Expired, r.Documents
+	*r = reportOf(f)
+	r.Acts = append(r.Acts, acts...)
+	r.Expired, r.Documents = expired, documents
 }
 
 func auditedOf(r audit.Report) Audited {
@@ -142,7 +156,7 @@ func (r *Report) Exit() int {
 		case Failed, Left:
 			exit = ExitUnchecked
 		case Done, Proposed:
-			exit = worse(exit, ExitRepaired)
+			exit = Worse(exit, ExitRepaired)
 		}
 	}
 	return exit
@@ -151,7 +165,8 @@ func (r *Report) Exit() int {
 // severity orders the codes: a person comes first, then what nobody looked at.
 var severity = map[int]int{ExitClean: 0, ExitRepaired: 1, ExitUnchecked: 2, ExitOperator: 3}
 
-func worse(a, b int) int {
+// Worse is the one that asks for more.
+func Worse(a, b int) int {
 	if severity[b] > severity[a] {
 		return b
 	}
@@ -162,7 +177,7 @@ func worse(a, b int) int {
 func Exit(reports []Report) int {
 	exit := ExitClean
 	for i := range reports {
-		exit = worse(exit, reports[i].Exit())
+		exit = Worse(exit, reports[i].Exit())
 	}
 	return exit
 }
@@ -175,5 +190,12 @@ func (r *Report) String() string {
 	if !r.Audit.Compared {
 		return line + "; not audited"
 	}
-	return line + fmt.Sprintf("; audited %d SKUs and %d orders, %d entries ahead of Postgres", r.Audit.SKUs, r.Audit.Orders, r.Audit.Entries)
+	if r.Orphans > 0 {
+		line += fmt.Sprintf("; %d entries of closed epochs are recorded as lost", r.Orphans)
+	}
+	line += fmt.Sprintf("; audited %d SKUs and %d orders, %d entries ahead of Postgres, %d restarts", r.Audit.SKUs, r.Audit.Orders, r.Audit.Entries, r.Audit.Restarts)
+	if r.Audit.More > 0 {
+		line += fmt.Sprintf(", %d more differences", r.Audit.More)
+	}
+	return line
 }

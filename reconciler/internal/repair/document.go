@@ -32,7 +32,9 @@ type Papers struct {
 func (w *ward) documents(ctx context.Context) (Papers, error) {
 	var sum Papers
 	for after, seen := "", 0; seen < maxDocuments; {
-		page, err := w.Ledger.PendingDocuments(ctx, w.number, documentGrace, after, documentPage)
+		page, err := within(ctx, statementTime, func(ctx context.Context) ([]ledger.Document, error) {
+			return w.Ledger.PendingDocuments(ctx, w.number, documentGrace, after, documentPage)
+		})
 		if err != nil {
 			return sum, err
 		}

@@ -56,6 +56,8 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 	}
 	w.repairing.Lock()
 	defer w.repairing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, actTime)
+	defer cancel()
 	row, err := w.opener.Shard(ctx, w.number)
 	if err != nil {
 		return nil, false, err
@@ -105,7 +107,7 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 	}
 	for _, d := range f.person {
 		act := w.actOf(d, names)
-		act.State = Operator
+		act.State, act.Remedy = Operator, w.remedy(d.Class, d.Order)
 		acts = append(acts, *act)
 	}
 	return acts, f.again, nil
@@ -258,7 +260,7 @@ func (w *ward) applyLog(ctx context.Context, act *Act) Act {
 	if err := errors.Join(err, w.finish(ctx, id, act.Class, act.Verb, after), w.learn(ctx)); err != nil {
 		return *act.fail(err)
 	}
-	act.State, act.Text = Done, act.Text+"; "+after.Text
+	act.State, act.Text = Done, act.Text+"; "+w.reader(ctx)+"; "+after.Text
 	return *act
 }
 
@@ -300,7 +302,7 @@ func (w *ward) freezeAll(ctx context.Context, drifts []audit.Drift, names map[in
 	for _, d := range drifts {
 		act := w.actOf(d, names)
 		act.State = Operator
-		act.Remedy = fmt.Sprintf("find out who wrote to Redis; then `stockpipe-reconciler takeover --shard %d`, which puts what Postgres and the log say and lets the SKU sell again (or run with --on-tampered=ledger-wins)", w.number)
+		act.Remedy = fmt.Sprintf("find out who wrote to Redis; then `stockpipe-reconciler repair --shard %d`, which puts what Postgres and the log say and lets the SKU sell again (or run with --on-tampered=ledger-wins)", w.number)
 		for _, sku := range skusOf(d) {
 			have, there := known[sku]
 			if !there || !have.Exists || frozen[sku] {
@@ -371,6 +373,7 @@ func (w *ward) ledgerWins(ctx context.Context, drifts []audit.Drift, names map[i
 		acts = append(acts, *act)
 	}
 	acts[0].Takeover, acts[0].GivesUp = took.Takeover, took.GivesUp
+	acts = append(acts, told(took)[1:]...)
 	if took.State != Done {
 		acts[0].Text += "; " + took.Text
 		return acts
@@ -416,7 +419,7 @@ func (w *ward) thaw(ctx context.Context) (acts []Act) {
 
 // doubts are the SKUs that Postgres froze, and why.
 func (w *ward) doubts(ctx context.Context) (map[int64]string, error) {
-	view, err := ledger.NewAuditor(w.Ledger, 0).View(ctx, w.number, "", 1)
+	view, err := boundedLedger{ledger.NewAuditor(w.Ledger, 0)}.View(ctx, w.number, "", 1)
 	if err != nil {
 		return nil, err
 	}

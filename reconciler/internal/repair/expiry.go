@@ -49,13 +49,15 @@ type Ended struct {
 func (w *ward) expire(ctx context.Context, most int) (Ended, error) {
 	var sum Ended
 	var after *ledger.DueHold
-	millis, err := w.Ledger.Now(ctx)
+	millis, err := within(ctx, statementTime, w.Ledger.Now)
 	if err != nil {
 		return sum, err
 	}
 	clock := clock{millis, time.Now()}
 	for walked := 0; walked < maxWalked && sum.Expired < most; walked += duePage {
-		page, err := w.Ledger.Due(ctx, w.number, duePage, after)
+		page, err := within(ctx, statementTime, func(ctx context.Context) ([]ledger.DueHold, error) {
+			return w.Ledger.Due(ctx, w.number, duePage, after)
+		})
 		if err != nil {
 			return sum, err
 		}

@@ -40,7 +40,7 @@ func NewMetrics(r *metrics.Registry) *Metrics {
 		latenesses: r.Histogram("reconciler_expiry_lateness_seconds", "How long after they were due holds ended.", lateness).WithLabelValues(),
 		papers:     r.Counter("reconciler_documents_total", "Documents finished that were written and not moved.").WithLabelValues(),
 		repairs:    r.Counter("reconciler_repairs_total", "Repairs, by class and verb; each has a row in the table repair.", "class", "verb"),
-		failures:   r.Counter("reconciler_failures_total", "Rounds of a duty that failed: probe, expiry, documents, audit, producers.", "duty"),
+		failures:   r.Counter("reconciler_failures_total", "Rounds of a duty that failed: probe, expiry, documents, audit, digests, producers.", "duty"),
 		states:     r.Gauge("reconciler_shard_state", "1 for the class that the last probe found the shard in.", "shard", "class"),
 		skews:      r.Gauge("reconciler_clock_skew_seconds", "Redis' clock minus Postgres'; beyond 2 s holds end late.", "shard"),
 		turns:      r.Gauge("reconciler_turn", "1 while this process has the shard's turn.", "shard"),
@@ -50,7 +50,7 @@ func NewMetrics(r *metrics.Registry) *Metrics {
 	for _, result := range []string{"completed", "unfit", "failed"} {
 		m.audits.WithLabelValues(result)
 	}
-	for _, duty := range []string{"probe", "expiry", "documents", "audit", "producers"} {
+	for _, duty := range []string{"probe", "expiry", "documents", "audit", "digests", "producers"} {
 		m.failures.WithLabelValues(duty)
 	}
 	return m
@@ -62,6 +62,10 @@ func (m *Metrics) tookOver(class string, r takeover.Report, err error) {
 		result = "failed"
 	} else {
 		m.closed.Observe(r.Closed.Seconds())
+	}
+	m.drifts.WithLabelValues(classOrphan).Add(float64(r.Orphans + r.Strays))
+	if r.Followed > 0 {
+		m.drifts.WithLabelValues(classBehind).Inc()
 	}
 	m.takeovers.WithLabelValues(class, result).Inc()
 }

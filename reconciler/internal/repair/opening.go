@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/audit"
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/stock"
@@ -43,8 +44,17 @@ func (w *ward) halted(ctx context.Context, f takeover.Finding) *Act {
 	return &Act{Shard: w.number, Class: string(takeover.Halted), Verb: "wait", State: Operator,
 		Text:    fmt.Sprintf("the shard is halted since %s: %s", f.Row.Changed.UTC().Format(time.RFC3339), f.Row.Reason),
 		GivesUp: w.losses(ctx, f),
-		Remedy: fmt.Sprintf("look at the table dead_event; mend the cause and `stockpipe-reconciler retry --shard %[1]d`, or give up what lies beyond: `stockpipe-reconciler takeover --shard %[1]d`",
-			w.number)}
+		Remedy:  w.remedyOfHalt(ctx, f)}
+}
+
+// remedyOfHalt names the verb: another one where the log does not go on behind Postgres' position.
+func (w *ward) remedyOfHalt(ctx context.Context, f takeover.Finding) string {
+	next := stock.Position{Epoch: f.Row.Epoch, Seq: f.Row.Applied + 1}
+	page, err := w.redis.Range(ctx, f.Row.Position(), 1)
+	if err == nil && len(page) > 0 && page[0].ID != next.String() {
+		return fmt.Sprintf("entry %s is gone: `stockpipe-reconciler gapfill --shard %d` puts back what Redis' records tell (with --plan it only says what)", next, w.number)
+	}
+	return fmt.Sprintf("look at the table dead_event; mend the cause and `stockpipe-reconciler retry --shard %[1]d`, or give up what lies beyond: `stockpipe-reconciler takeover --shard %[1]d`", w.number)
 }
 
 // fenceHalted closes a halted shard that still sells.
@@ -153,7 +163,7 @@ func (w *ward) check(ctx context.Context) error {
 func (a *Act) describe(r takeover.Report) {
 	a.Takeover = &Takeover{
 		Epoch: r.Epoch, Continues: r.Continues.String(), ClosedMillis: r.Closed.Milliseconds(), Drained: r.Drained,
-		Put: r.Put, Deleted: r.Deleted, Same: r.Same, GivenUp: r.GivenUp, RenamedLog: r.RenamedLog,
+		Put: r.Put, Deleted: r.Deleted, Same: r.Same, GivenUp: r.GivenUp, RenamedLog: r.RenamedLog, Orphans: r.Orphans, Strays: r.Strays, Followed: r.Followed,
 	}
 	if r.GivenUp > 0 {
 		a.GivesUp = fmt.Sprintf("%d entries of the log, %s to %s (%d recorded as orphans; their receipts are answered lost)", r.GivenUp, r.FirstLost, r.LastLost, r.Orphans)
@@ -170,7 +180,7 @@ func (w *ward) attemptFailed(ctx context.Context, act *Act, err error) *Act {
 		act.State, act.Text = Left, "a newer attempt is under way: "+err.Error()
 	case errors.As(err, &gap):
 		id := act.Repair
-		act = w.halt(ctx, "gap-lost", ledger.Verdict{Shard: w.number, Position: gap.Have, Claim: act.Takeover.Epoch, Reason: err.Error()}, err.Error())
+		act = w.halt(ctx, string(audit.GapLost), ledger.Verdict{Shard: w.number, Position: gap.Have, Claim: act.Takeover.Epoch, Reason: err.Error()}, err.Error())
 		act.Text += fmt.Sprintf(" (found by repair %d)", id)
 	case errors.As(err, &foreign), errors.Is(err, takeover.ErrHalted):
 		act.State, act.Text = Operator, err.Error()
@@ -194,6 +204,9 @@ func isSetting(ctx context.Context, err error) bool {
 func (w *ward) halt(ctx context.Context, class string, v ledger.Verdict, before any) *Act {
 	act := &Act{Shard: w.number, Class: class, Verb: "halt", State: Operator, Text: v.Reason,
 		Remedy: fmt.Sprintf("look at the log and the table repair; then `stockpipe-reconciler takeover --shard %d`, which gives up what lies beyond Postgres' position", w.number)}
+	if class == string(audit.GapLost) {
+		act.Remedy = fmt.Sprintf("`stockpipe-reconciler gapfill --shard %d` puts back what Redis' records tell (with --plan it only says what)", w.number)
+	}
 	id, err := w.begin(ctx, class, act.Verb, before)
 	if err != nil {
 		return act.fail(err)
@@ -256,35 +269,6 @@ func (w *ward) beyond(ctx context.Context, f takeover.Finding, drained bool) str
 	return fmt.Sprintf("%d entries of the log, %s to %s", count, first, last)
 }
 
-// TakeOver is the operator's verb: halted shards, too, and with adopt a Redis that another ledger wrote. With giveUp
-// what cannot be applied is given up; without, what halted the shard is tried again. SKUs in doubt sell again
-// after it: Redis has what Postgres says.
-func (w *Warden) TakeOver(ctx context.Context, shard int, adopt, giveUp bool) (Report, error) {
-	if shard < 0 || shard >= len(w.wards) {
-		return Report{}, fmt.Errorf("shard %d: the ledger has shards 0 to %d", shard, len(w.wards)-1)
-	}
-	one := w.wards[shard]
-	var report Report
-	err := one.waitTurn(ctx, true, func(ctx context.Context) error {
-		f, err := one.probe(ctx)
-		if err != nil {
-			return err
-		}
-		report = reportOf(f)
-		verb := takeover.Options{Operator: true, GiveUp: giveUp, Adopt: adopt}
-		one.repairing.Lock()
-		defer one.repairing.Unlock()
-		act := one.attempt(ctx, string(f.Class), f, verb)
-		report.Acts = append(report.Acts, *act)
-		if act.State != Done || !giveUp {
-			return nil
-		}
-		report.Acts = append(report.Acts, one.thaw(ctx)...)
-		return nil
-	})
-	return report, err
-}
-
 // replay applies what the log has and the ledger has not, as a consumer would: for a shard whose consumers are gone.
 func (w *ward) replay(ctx context.Context) (entries int, err error) {
 	for entries < maxCounted {
@@ -310,6 +294,8 @@ func (w *ward) apply(ctx context.Context, page []event.Raw) (ledger.Applied, err
 	if len(page) == 0 {
 		return ledger.Applied{}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, applyTime)
+	defer cancel()
 	did, err := w.Ledger.Apply(ctx, w.number, page)
 	var held *ledger.HeldError
 	if !errors.As(err, &held) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
@@ -41,7 +42,7 @@ func (w *Warden) Once(ctx context.Context, shard int) Report {
 			return nil
 		}
 		if err := w.DropProducers(ctx); err != nil { // of all shards, so by the pass over the first
-			report.failed(err)
+			report.Fail(err)
 		}
 		return nil
 	})
@@ -57,13 +58,13 @@ func (w *Warden) Once(ctx context.Context, shard int) Report {
 		}
 	case err != nil:
 		report.Shard = shard
-		report.failed(err)
+		report.Fail(err)
 	}
 	return report
 }
 
-// failed adds what could not be looked at.
-func (r *Report) failed(err error) {
+// Fail adds what could not be looked at.
+func (r *Report) Fail(err error) {
 	r.Acts = append(r.Acts, Act{Shard: r.Shard, Class: "unchecked", Verb: "again", State: Failed, Text: err.Error()})
 }
 
@@ -91,14 +92,14 @@ func (w *ward) pass(ctx context.Context) Report {
 	for range maxRounds {
 		again, err := w.round(ctx, &report)
 		if err != nil {
-			report.failed(err)
+			report.Fail(err)
 			return report
 		}
 		if !again {
 			return report
 		}
 	}
-	report.failed(fmt.Errorf("shard %d did not come to rest in %d rounds", w.number, maxRounds))
+	report.Fail(fmt.Errorf("shard %d did not come to rest in %d rounds", w.number, maxRounds))
 	return report
 }
 
@@ -111,11 +112,7 @@ func (w *ward) round(ctx context.Context, report *Report) (again bool, err error
 		}
 		return false, err
 	}
-	acts := report.Acts
-	expired, documents := report.Expired, report.Documents
-	*report = reportOf(f)
-	report.Acts = append(report.Acts, acts...)
-	report.Expired, report.Documents = expired, documents
+	report.take(f)
 	if f.Class != takeover.Healthy {
 		return w.mend(ctx, f, report)
 	}
@@ -148,7 +145,7 @@ func (w *ward) mend(ctx context.Context, f takeover.Finding, report *Report) (ag
 			return true, nil // somebody else is at it
 		}
 		if act.State != Failed || attempt == maxAttempts || !pause(ctx, w.backoff.Next(0)) {
-			report.Acts = append(report.Acts, *act)
+			report.Acts = append(report.Acts, told(act)...)
 			return act.State == Done || act.State == Left, nil
 		}
 		if f, err = w.settled(ctx); err != nil || f.Class == takeover.Healthy {
@@ -176,6 +173,9 @@ func (w *ward) auditAll(ctx context.Context, report *Report) (again bool, err er
 	if err != nil {
 		return false, err
 	}
+	if report.Orphans, err = w.orphans(ctx); err != nil {
+		return false, err
+	}
 	acts, again, err := w.act(ctx, found)
 	report.Acts = append(report.Acts, acts...)
 	return again, err
@@ -187,7 +187,7 @@ func (w *Warden) Plan(ctx context.Context, shard int) Report {
 	f, err := one.settled(ctx)
 	if err != nil {
 		report := Report{Shard: shard, Acts: []Act{}}
-		report.failed(err)
+		report.Fail(err)
 		return report
 	}
 	report := reportOf(f)
@@ -200,18 +200,20 @@ func (w *Warden) Plan(ctx context.Context, shard int) Report {
 	}
 	if f.Row.Writer == "redis" {
 		if err := one.planAll(ctx, &report); err != nil {
-			report.failed(err)
+			report.Fail(err)
 		}
 	}
 	return report
 }
 
 func (w *ward) planAll(ctx context.Context, report *Report) error {
-	due, err := w.Ledger.Overdue(ctx, w.number, 0)
+	due, err := within(ctx, statementTime, func(ctx context.Context) (int64, error) { return w.Ledger.Overdue(ctx, w.number, 0) })
 	if err != nil {
 		return err
 	}
-	papers, err := w.Ledger.PendingDocuments(ctx, w.number, documentGrace, "", maxDocuments)
+	papers, err := within(ctx, statementTime, func(ctx context.Context) ([]ledger.Document, error) {
+		return w.Ledger.PendingDocuments(ctx, w.number, documentGrace, "", maxDocuments)
+	})
 	if err != nil {
 		return err
 	}
@@ -230,7 +232,7 @@ func (w *ward) planAll(ctx context.Context, report *Report) error {
 			continue // counted as due
 		}
 		act := w.actOf(d, names)
-		act.State = Operator // the repair, if there is one, leaves a decision to a person
+		act.State, act.Remedy = Operator, w.remedy(d.Class, d.Order) // the repair, if there is one, leaves a decision to a person
 		if d.Verb == audit.VerbApply || d.Verb == audit.VerbTakeover || d.Verb == audit.VerbFence {
 			act.State = Proposed
 		}

@@ -26,6 +26,10 @@ const (
 	// tellAgain is how long a difference that stays is not told again.
 	tellAgain = 10 * time.Minute
 	maxTold   = 1000
+	// digestEvery is how often closed epochs without a digest are looked for, and digestRest the pause between two
+	// pages of one: nobody waits for it.
+	digestEvery = time.Minute
+	digestRest  = 50 * time.Millisecond
 	// producerEvery is how often producers that are gone are forgotten, and producerSilence after how long: one that
 	// lives says so every second or so, and comes back by itself.
 	producerEvery   = time.Hour
@@ -33,7 +37,7 @@ const (
 )
 
 // Run keeps all shards well until ctx ends: those whose turn it gets; of the others it is the standby. On each shard
-// four duties run side by side, so that a long audit never delays a takeover, nor that the next shard's expiry.
+// five duties run side by side, so that a long audit never delays a takeover, nor that the next shard's expiry.
 func (w *Warden) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, one := range w.wards {
@@ -91,6 +95,7 @@ func (w *ward) duties(ctx context.Context) error {
 	group.Go(func() error { w.every(ctx, expireEvery, "expiry", w.expireRound); return nil })
 	group.Go(func() error { w.every(ctx, documentEvery, "documents", w.documentRound); return nil })
 	group.Go(func() error { w.every(ctx, w.AuditEvery, "audit", auditor.round); return nil })
+	group.Go(func() error { w.every(ctx, digestEvery, "digests", w.digestRound); return nil })
 	return group.Wait()
 }
 
@@ -135,6 +140,19 @@ func (w *ward) documentRound(ctx context.Context) error {
 		w.Tell(w.number, "document", &papers.Stuck[i], nil)
 	}
 	return err
+}
+
+// digestRound keeps the digests of epochs that were closed since, slowly.
+func (w *ward) digestRound(ctx context.Context) error {
+	for {
+		found, err := w.Ledger.KeepDigest(ctx, w.number, func(ctx context.Context) error {
+			pause(ctx, digestRest)
+			return ctx.Err()
+		})
+		if err != nil || !found {
+			return err
+		}
+	}
 }
 
 // keepOpen probes, and opens what is not open.
@@ -199,7 +217,7 @@ func (w *ward) mayTakeOver(f takeover.Finding) bool {
 	}
 	open := takeover.SettledAfter // a shard that this process has not seen failing
 	if f.Row.State == takeover.StateOpen && !f.Row.Opened.IsZero() {
-		open = f.Row.Now.Sub(f.Row.Opened)
+		open = f.Row.Now.Sub(f.Row.Opened).Abs() // an opening that lies ahead was before the clock was set back
 	}
 	wait := w.backoff.Next(open)
 	w.notBefore = time.Now().Add(wait)
@@ -261,7 +279,7 @@ func (r *rolling) stands(at stock.Position) bool {
 // lasted reports whether the last takeover has.
 func (r *rolling) lasted(ctx context.Context) bool {
 	row, err := r.opener.Shard(ctx, r.number)
-	return err == nil && row.Now.Sub(row.Opened) >= takeover.SettledAfter
+	return err == nil && row.Now.Sub(row.Opened).Abs() >= takeover.SettledAfter
 }
 
 // tell leaves out what was told a while ago and is as it was.

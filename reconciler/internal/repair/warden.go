@@ -140,6 +140,8 @@ func (w *ward) probe(ctx context.Context) (takeover.Finding, error) {
 
 // learn reads the row for the desk, after something changed it.
 func (w *ward) learn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	began := time.Now()
 	row, err := w.opener.Shard(ctx, w.number)
 	if err == nil {
@@ -177,7 +179,7 @@ func (w *ward) audit(ctx context.Context, how func(context.Context, audit.Ledger
 		return audit.Report{}, ctx.Err()
 	}
 	o.Shard, o.StuckAfter = w.number, w.StuckAfter
-	found, err := how(ctx, ledger.NewAuditor(w.Ledger, 0), w.sample, o)
+	found, err := how(ctx, boundedLedger{ledger.NewAuditor(w.Ledger, 0)}, boundedRedis{w.sample}, o)
 	w.Metrics.audited(found, err)
 	return found, err
 }
@@ -193,11 +195,15 @@ func evidence(v any) json.RawMessage {
 
 // begin writes a repair down before it is made.
 func (w *ward) begin(ctx context.Context, class, verb string, before any) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
 	return w.Ledger.BeginRepair(ctx, ledger.Repair{Shard: w.number, Class: class, Verb: verb, By: w.Holder, Before: evidence(before)})
 }
 
 // finish writes down what came of it, and counts it.
 func (w *ward) finish(ctx context.Context, id int64, class, verb string, after any) error {
 	w.Metrics.repaired(class, verb)
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
 	return w.Ledger.FinishRepair(ctx, id, evidence(after))
 }

@@ -1,0 +1,460 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/ledger"
+	"github.com/stockpipe/stockpipe/pkg/stock"
+)
+
+// storyTime bounds one story: some of its questions have no index, for nobody but a person asks them.
+const storyTime = 2 * wholeTime
+
+// A Story is all that both stores know of a text: as an order, as a document, as a SKU.
+type Story struct {
+	Text      string          `json:"text"`
+	Orders    []OrderStory    `json:"orders"`
+	Documents []DocumentStory `json:"documents"`
+	SKUs      []SKUStory      `json:"skus"`
+}
+
+// Known reports whether anybody knows the text.
+func (s *Story) Known() bool { return len(s.Orders)+len(s.Documents)+len(s.SKUs) > 0 }
+
+// An OrderStory is an order in one shard.
+type OrderStory struct {
+	Shard    int           `json:"shard"`
+	Order    string        `json:"order"`
+	Redis    string        `json:"redis"` // record now, and what Postgres says of its position
+	Attempts []string      `json:"attempts"`
+	Events   []string      `json:"events"` // the newest first, as all that follows
+	Outcomes []string      `json:"outcomes"`
+	Orphans  []string      `json:"orphans"`
+	Repairs  []RepairStory `json:"repairs"`
+}
+
+// A DocumentStory is a document.
+type DocumentStory struct {
+	Shard    int           `json:"shard"`
+	Document string        `json:"document"`
+	Standing string        `json:"standing"`
+	Redis    string        `json:"redis"`
+	Events   []string      `json:"events"`
+	Repairs  []RepairStory `json:"repairs"`
+}
+
+// A SKUStory is one SKU number; a SKU that was made anew has several.
+type SKUStory struct {
+	Shard     int           `json:"shard"`
+	SKU       int64         `json:"sku_number"`
+	Name      string        `json:"sku"`
+	Postgres  string        `json:"postgres"`
+	Redis     string        `json:"redis"`
+	Doubt     string        `json:"doubt,omitempty"`
+	Movements []string      `json:"movements"` // with the running figures
+	Holds     []string      `json:"holds"`
+	Documents []string      `json:"documents"`
+	Repairs   []RepairStory `json:"repairs"`
+}
+
+// A RepairStory is a row of the table repair in a line.
+type RepairStory struct {
+	Repair int64  `json:"repair"`
+	Text   string `json:"text"`
+}
+
+// Explain tells what both stores know of a text, at most limit of each kind; shard -1 looks in all. It only reads.
+func (w *Warden) Explain(ctx context.Context, text string, shard, limit int) (Story, error) {
+	ctx, cancel := context.WithTimeout(ctx, storyTime)
+	defer cancel()
+	story := Story{Text: text, Orders: []OrderStory{}, Documents: []DocumentStory{}, SKUs: []SKUStory{}}
+	for _, one := range w.wards {
+		if shard >= 0 && one.number != shard {
+			continue
+		}
+		if err := one.tellOrder(ctx, text, limit, &story); err != nil {
+			return story, err
+		}
+		if err := one.tellDocument(ctx, text, limit, &story); err != nil {
+			return story, err
+		}
+		if err := one.tellSKU(ctx, text, limit, &story); err != nil {
+			return story, err
+		}
+	}
+	return story, nil
+}
+
+func (w *ward) tellOrder(ctx context.Context, id string, limit int, story *Story) error {
+	if stock.CheckOrderID("order", id) != nil {
+		return nil
+	}
+	o := OrderStory{Shard: w.number, Order: id}
+	attempts, err := w.Ledger.Attempts(ctx, w.number, id, limit)
+	if err != nil {
+		return err
+	}
+	for _, a := range attempts {
+		o.Attempts = append(o.Attempts, attemptLine(&a))
+	}
+	var record bool
+	if o.Redis, record, err = w.recordLine(ctx, id); err != nil {
+		return err
+	}
+	events, err := w.Ledger.EventsOf(ctx, w.number, id, limit)
+	if err != nil {
+		return err
+	}
+	o.Events = eventLines(events)
+	outcomes, err := w.Ledger.Outcomes(ctx, id, limit)
+	if err != nil {
+		return err
+	}
+	for _, one := range outcomes {
+		if one.Shard < 0 || one.Shard == w.number {
+			o.Outcomes = append(o.Outcomes, fmt.Sprintf("attempt %d: %s, told %s: %s", one.Attempt, one.Code, clockText(one.Recorded), one.Detail))
+		}
+	}
+	if o.Orphans, err = w.orphanLines(ctx, id, limit); err != nil {
+		return err
+	}
+	if len(attempts)+len(events)+len(o.Outcomes)+len(o.Orphans) == 0 && !record {
+		return nil
+	}
+	if o.Repairs, err = w.repairLines(ctx, []string{id}, 0, limit); err != nil {
+		return err
+	}
+	story.Orders = append(story.Orders, o)
+	return nil
+}
+
+func attemptLine(a *ledger.Attempt) string {
+	r := &a.Order
+	line := fmt.Sprintf("attempt %d: %s since %s, receipt %s (%s), lines %s", r.Attempt, r.State, clockText(a.Moved), r.Receipt, a.Standing, event.FormatLines(r.Lines))
+	if a.Key != r.Attempt {
+		line += fmt.Sprintf(", kept as number %d", a.Key)
+	}
+	if r.Buyer != "" {
+		line += ", buyer " + r.Buyer
+	}
+	if r.State == stock.Held && !a.Due.IsZero() {
+		line += ", due " + clockText(a.Due)
+	}
+	return line
+}
+
+// recordLine is Redis' record now, with what Postgres says of its position.
+func (w *ward) recordLine(ctx context.Context, id string) (line string, there bool, err error) {
+	sample, err := (boundedRedis{w.sample}).Sample(ctx, []string{id}, 0, 1)
+	if err != nil {
+		return "does not answer: " + err.Error(), false, nil
+	}
+	text, there := sample.Records[id]
+	if !there {
+		return "no record", false, nil
+	}
+	r, err := event.ParseRecord(w.number, id, text)
+	if err != nil {
+		return fmt.Sprintf("an unreadable record: %+q", text), true, nil
+	}
+	standing, err := w.Ledger.Standing(ctx, r.Receipt)
+	if err != nil {
+		return "", false, err
+	}
+	return fmt.Sprintf("%s, receipt %s (%s): %s", r.State, r.Receipt, standing, text), true, nil
+}
+
+func eventLines(events []ledger.Told) []string {
+	lines := make([]string, 0, len(events))
+	for _, e := range events {
+		line := fmt.Sprintf("%s at %s: %s", e.Receipt, millisText(e.AtMillis), e.Body)
+		if e.Buyer != "" {
+			line += ", buyer " + e.Buyer
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (w *ward) orphanLines(ctx context.Context, id string, limit int) ([]string, error) {
+	orphans, err := w.Ledger.OrphansOf(ctx, w.number, id, limit)
+	if err != nil {
+		return nil, err
+	}
+	lines := []string{}
+	for _, o := range orphans {
+		bodies := orphanBodies(o, id)
+		if len(bodies) > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %s: never stock, answered lost, recorded %s", o.Position, strings.Join(bodies, " "), clockText(o.Recorded)))
+		}
+	}
+	return lines, nil
+}
+
+// orphanBodies are the operations of an orphan that are of the order: the search finds also ids that begin alike.
+func orphanBodies(o ledger.Orphan, id string) (bodies []string) {
+	text, err := rawField(o.Raw, "o")
+	if err != nil {
+		return nil
+	}
+	ops, err := event.ParseOperations(text)
+	if err != nil {
+		return nil
+	}
+	for i := range ops {
+		if ops[i].ID == id {
+			bodies = append(bodies, string(event.AppendBody(nil, &ops[i])))
+		}
+	}
+	return bodies
+}
+
+func (w *ward) repairLines(ctx context.Context, texts []string, sku int64, limit int) ([]RepairStory, error) {
+	repairs, err := w.Ledger.RepairsNaming(ctx, w.number, texts, sku, limit)
+	if err != nil {
+		return nil, err
+	}
+	lines := []RepairStory{}
+	for _, r := range repairs {
+		ended := "was left unfinished"
+		if !r.Ended.IsZero() {
+			ended = "ended " + clockText(r.Ended)
+		}
+		lines = append(lines, RepairStory{r.ID, fmt.Sprintf("%s: %s by %s, began %s, %s: %s", r.Class, r.Verb, r.By, clockText(r.Began), ended, cut(string(r.After)))})
+	}
+	return lines, nil
+}
+
+// cut keeps a line of evidence readable; the row has it all.
+func cut(text string) string {
+	const most = 300
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+func (w *ward) tellDocument(ctx context.Context, id string, limit int, story *Story) error {
+	d, found, err := w.Ledger.PaperOf(ctx, stock.DocumentID(id))
+	if err != nil || !found || d.Shard != w.number {
+		return err
+	}
+	t := DocumentStory{Shard: w.number, Document: id, Standing: documentLine(&d)}
+	if t.Redis, _, err = w.recordLine(ctx, stock.DocumentID(id)); err != nil {
+		return err
+	}
+	events, err := w.Ledger.EventsOf(ctx, w.number, stock.DocumentID(id), limit)
+	if err != nil {
+		return err
+	}
+	t.Events = eventLines(events)
+	if t.Repairs, err = w.repairLines(ctx, []string{id, stock.DocumentID(id)}, 0, limit); err != nil {
+		return err
+	}
+	story.Documents = append(story.Documents, t)
+	return nil
+}
+
+func documentLine(d *ledger.Document) string {
+	line := fmt.Sprintf("%s %s: %s", d.Kind, d.ID, d.State)
+	for _, l := range d.Lines {
+		line += fmt.Sprintf(" %d=%+d", l.SKU, l.Asked)
+	}
+	line += ", written " + clockText(d.Written)
+	if d.State != ledger.DocumentWritten {
+		return line + fmt.Sprintf(", settled %s by %s", clockText(d.Settled), d.Receipt)
+	}
+	return line + ", deadline " + millisText(d.DeadlineMillis)
+}
+
+func (w *ward) tellSKU(ctx context.Context, text string, limit int, story *Story) error {
+	all, err := w.Ledger.SKUEver(ctx, text)
+	if err != nil {
+		return err
+	}
+	for _, sku := range all {
+		if sku.Shard != w.number {
+			continue
+		}
+		t, err := w.skuStory(ctx, sku, limit)
+		if err != nil {
+			return err
+		}
+		story.SKUs = append(story.SKUs, t)
+	}
+	return nil
+}
+
+func (w *ward) skuStory(ctx context.Context, sku ledger.SKU, limit int) (t SKUStory, err error) {
+	t = SKUStory{Shard: w.number, SKU: sku.Number, Name: sku.Text}
+	row, err := w.Ledger.Shard(ctx, w.number)
+	if err != nil {
+		return t, err
+	}
+	known, err := w.Ledger.Stocks(ctx, []int64{sku.Number})
+	if err != nil {
+		return t, err
+	}
+	have := known[sku.Number]
+	t.Doubt = have.Doubt
+	t.Postgres = fmt.Sprintf("%s at %s", event.Field{Quantities: have.Quantities, Settings: have.Settings}, row.Position())
+	if !have.Exists {
+		t.Postgres = fmt.Sprintf("not opened yet at %s", row.Position())
+	}
+	sample, err := (boundedRedis{w.sample}).Sample(ctx, nil, 0, 1)
+	switch field, there := sample.State[strconv.FormatInt(sku.Number, 10)]; {
+	case err != nil:
+		t.Redis = "does not answer: " + err.Error()
+	case !there:
+		t.Redis = "nothing"
+	case !sample.Status.Open():
+		t.Redis = field + ", of a shard that is closed"
+	default:
+		t.Redis = fmt.Sprintf("%s at %d-%d", field, sample.Status.Epoch, sample.Status.Seq)
+	}
+	if t.Movements, err = w.movementLines(ctx, sku.Number, limit); err != nil {
+		return t, err
+	}
+	holds, err := w.Ledger.OpenHolds(ctx, w.number, sku.Number, limit)
+	if err != nil {
+		return t, err
+	}
+	for _, h := range holds {
+		t.Holds = append(t.Holds, fmt.Sprintf("%s, attempt %d, due %s", h.OrderID, h.Attempt, clockText(h.Due)))
+	}
+	documents, err := w.Ledger.DocumentsOfSKU(ctx, w.number, sku.Number, limit)
+	if err != nil {
+		return t, err
+	}
+	for i := range documents {
+		t.Documents = append(t.Documents, documentLine(&documents[i]))
+	}
+	t.Repairs, err = w.repairLines(ctx, nil, sku.Number, limit)
+	return t, err
+}
+
+// movementLines are the entries that moved a SKU, each with the figures after it and what it changed.
+func (w *ward) movementLines(ctx context.Context, sku int64, limit int) ([]string, error) {
+	entries, err := w.Ledger.EventsOfSKU(ctx, w.number, sku, min(limit+1, ledger.MaxStory)) // one more, for the oldest one's difference
+	if err != nil {
+		return nil, err
+	}
+	lines := []string{}
+	for i, e := range entries {
+		if i == limit {
+			break
+		}
+		now, _ := imageFigure(e.After, sku)
+		line := fmt.Sprintf("%s at %s: %s", e.Receipt.Position, millisText(e.AtMillis), now)
+		if i+1 < len(entries) {
+			before, _ := imageFigure(entries[i+1].After, sku)
+			line += fmt.Sprintf(" (%+d %+d %+d)", now.Available-before.Available, now.Held-before.Held, now.Committed-before.Committed)
+		}
+		ops, err := w.Ledger.EntryOf(ctx, w.number, e.Receipt.Position)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line+" by "+opsText(ops))
+	}
+	return lines, nil
+}
+
+func imageFigure(after string, sku int64) (stock.Quantities, bool) {
+	prefix := strconv.FormatInt(sku, 10) + "="
+	for part := range strings.SplitSeq(after, " ") {
+		if text, is := strings.CutPrefix(part, prefix); is {
+			field, err := event.ParseField(text)
+			return field.Quantities, err == nil
+		}
+	}
+	return stock.Quantities{}, false
+}
+
+func opsText(ops []ledger.Told) string {
+	const most = 3
+	var parts []string
+	for i, op := range ops {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("%d more", len(ops)-most))
+			break
+		}
+		parts = append(parts, op.Body[:1]+" "+op.ID)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Lines are the story as text.
+func (s *Story) Lines() []string {
+	if !s.Known() {
+		return []string{fmt.Sprintf("nobody knows %q: it is no order, no document and no SKU", s.Text)}
+	}
+	var out []string
+	section := func(title string, lines []string) {
+		for i, line := range lines {
+			if i == 0 {
+				out = append(out, "  "+title)
+			}
+			out = append(out, "    "+line)
+		}
+	}
+	for i := range s.Orders {
+		o := &s.Orders[i]
+		out = append(out, fmt.Sprintf("order %s in shard %d", o.Order, o.Shard))
+		if len(o.Attempts) == 0 {
+			o.Attempts = []string{"none"}
+		}
+		section("in Postgres", o.Attempts)
+		section("in Redis", []string{o.Redis})
+		section("events", o.Events)
+		section("told", o.Outcomes)
+		section("given up", o.Orphans)
+		section("repairs", repairTexts(o.Repairs))
+	}
+	for i := range s.Documents {
+		d := &s.Documents[i]
+		out = append(out, fmt.Sprintf("document %s in shard %d", d.Document, d.Shard))
+		section("in Postgres", []string{d.Standing})
+		section("in Redis", []string{d.Redis})
+		section("events", d.Events)
+		section("repairs", repairTexts(d.Repairs))
+	}
+	for i := range s.SKUs {
+		k := &s.SKUs[i]
+		out = append(out, fmt.Sprintf("SKU %q (number %d) in shard %d, as available|held|committed", k.Name, k.SKU, k.Shard))
+		section("in Postgres", []string{k.Postgres})
+		section("in Redis", []string{k.Redis})
+		if k.Doubt != "" {
+			section("in doubt", []string{k.Doubt})
+		}
+		section("movements, the newest first", k.Movements)
+		section("held by", k.Holds)
+		section("documents", k.Documents)
+		section("repairs", repairTexts(k.Repairs))
+	}
+	return out
+}
+
+func repairTexts(repairs []RepairStory) []string {
+	var out []string
+	for _, r := range repairs {
+		out = append(out, fmt.Sprintf("%d: %s", r.Repair, r.Text))
+	}
+	return out
+}
+
+func clockText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func millisText(ms int64) string { return clockText(time.UnixMilli(ms)) }
+
+// rawField is one field of an entry as the table orphan keeps it.
+func rawField(raw json.RawMessage, field string) (string, error) {
+	var fields map[string]string
+	err := json.Unmarshal(raw, &fields)
+	return fields[field], err
+}
