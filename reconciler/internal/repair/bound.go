@@ -75,6 +75,42 @@ func (r boundedRedis) Range(ctx context.Context, after stock.Position, count int
 	return r.Redis.Range(ctx, after, count)
 }
 
+// promptTime bounds the short calls to a Redis. One that is stopped, or whose address leads elsewhere by now, keeps
+// the connection and says nothing: whoever waited for it would find the new master late.
+const promptTime = 1500 * time.Millisecond
+
+// prompt is a Redis whose short calls end soon. A call that was cut off has an unknown outcome, as any other that got
+// no answer.
+type prompt struct{ takeover.Redis }
+
+func (p prompt) Status(ctx context.Context) (takeover.Status, error) {
+	return within(ctx, promptTime, p.Redis.Status)
+}
+
+func (p prompt) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, promptTime)
+	defer cancel()
+	return p.Redis.Check(ctx)
+}
+
+func (p prompt) Fence(ctx context.Context, s takeover.Seal, adopt bool) error {
+	ctx, cancel := context.WithTimeout(ctx, promptTime)
+	defer cancel()
+	return p.Redis.Fence(ctx, s, adopt)
+}
+
+func (p prompt) Put(ctx context.Context, s takeover.Seal, seq int64, put takeover.Put) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, promptTime)
+	defer cancel()
+	return p.Redis.Put(ctx, s, seq, put)
+}
+
+func (p prompt) Open(ctx context.Context, s takeover.Seal, seq int64, continues stock.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, promptTime)
+	defer cancel()
+	return p.Redis.Open(ctx, s, seq, continues)
+}
+
 // within asks one question under a bound.
 func within[T any](ctx context.Context, bound time.Duration, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)

@@ -158,11 +158,15 @@ func (w *ward) remembers(hold ledger.DueHold, code stock.Code) {
 	w.sent[hold.OrderID] = sent
 }
 
-// sweepSent forgets what may be sent again, and was not: it is persisted by now.
+// sweepSent forgets, every now and then, what may be sent again, and was not: it is persisted by now.
 func (w *ward) sweepSent() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
+	if now.Sub(w.swept) < sentFor {
+		return
+	}
+	w.swept = now
 	for order, sent := range w.sent {
 		if now.After(sent.until.Add(sentFor)) {
 			delete(w.sent, order)

@@ -133,7 +133,7 @@ func (w *ward) attempt(ctx context.Context, class string, before any, o takeover
 	act.Repair = id
 	o.Shard, o.FreshLog = w.number, w.freshLog
 	bound, release := w.Bind(w.number)
-	report, failed := takeover.Run(own, bound, w.opener, o)
+	report, failed := takeover.Run(own, prompt{bound}, w.opener, o)
 	release()
 	var step *takeover.StepError
 	w.freshLog = errors.As(failed, &step) && step.Step == takeover.StepOpen
@@ -157,7 +157,7 @@ func (w *ward) attempt(ctx context.Context, class string, before any, o takeover
 func (w *ward) check(ctx context.Context) error {
 	bound, release := w.Bind(w.number)
 	defer release()
-	return bound.Check(ctx)
+	return prompt{bound}.Check(ctx)
 }
 
 func (a *Act) describe(r takeover.Report) {

@@ -17,9 +17,10 @@ import (
 // How often each duty is done on a shard.
 const (
 	probeEvery    = 500 * time.Millisecond
-	probePause    = 50 * time.Millisecond // between two probes, however many hints
-	checkPause    = time.Second           // between two checks of a server that may not sell
-	expireEvery   = 500 * time.Millisecond
+	probePause    = 50 * time.Millisecond  // between two probes, however many hints
+	checkPause    = time.Second            // between two checks of a server that may not sell
+	expireEvery   = 100 * time.Millisecond // and so how late a hold ends, about
+	expireRest    = 500 * time.Millisecond // after a round in which Redis found nothing due that Postgres did
 	documentEvery = 1500 * time.Millisecond
 	// invariantEvery is rarer than the audits: the invariants read whole tables.
 	invariantEvery = time.Minute
@@ -126,7 +127,10 @@ func (w *ward) isClosed() bool {
 
 func (w *ward) expireRound(ctx context.Context) error {
 	w.sweepSent()
-	_, err := w.expire(ctx, maxEnded)
+	ended, err := w.expire(ctx, maxEnded)
+	if ended.NotDue > 0 && ended.Expired == 0 {
+		pause(ctx, expireRest) // their clocks differ: asking faster would not bring them together
+	}
 	return err
 }
 

@@ -76,6 +76,7 @@ type ward struct {
 
 	mu     sync.Mutex
 	sent   map[string]sentHold // by order: expiries that need no repeating now
+	swept  time.Time           // when sent was last cleared of what is old
 	closed bool                // the last probe found the shard not fit for operations
 	aside  time.Time           // until then the turn is left to a person's command
 	leave  context.CancelFunc  // ends the duties; nil without the turn
@@ -95,7 +96,7 @@ func New(c Config, shards int) *Warden {
 	w := &Warden{Config: c, opener: ledger.NewOpener(c.Pulse), audits: make(chan struct{}, auditsAtOnce)}
 	for n := range shards {
 		w.wards = append(w.wards, &ward{
-			Warden: w, number: n, redis: c.Opener(n), sample: c.Sampler(n), wake: make(chan struct{}, 1), sent: map[string]sentHold{},
+			Warden: w, number: n, redis: prompt{c.Opener(n)}, sample: c.Sampler(n), wake: make(chan struct{}, 1), sent: map[string]sentHold{},
 		})
 	}
 	c.Epochs.doubt = w.Notice
