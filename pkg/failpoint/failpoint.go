@@ -22,6 +22,7 @@ const (
 	ConsumerCommitted Point = "consumer.committed" // the batch is committed; nothing is acknowledged
 	ConsumerAcked     Point = "consumer.acked"     // it is acknowledged
 	ConsumerTrimming  Point = "consumer.trimming"  // the log is about to be trimmed
+	ConsumerHalted    Point = "consumer.halted"    // an entry halted the shard; Redis is not fenced and still sells
 
 	ExpiryRead    Point = "expiry.read"    // holds were found due; nothing was sent
 	ExpiryDecided Point = "expiry.decided" // Redis ended them

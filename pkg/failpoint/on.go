@@ -33,14 +33,14 @@ func Hit(p Point) {
 	if err != nil || os.Rename(armed, armed+".hit") != nil {
 		return
 	}
-	signal := syscall.SIGKILL
 	if strings.TrimSpace(string(text)) == Stop {
-		signal = syscall.SIGSTOP
+		if err := stop(); err != nil {
+			panic("failpoint " + string(p) + ": " + err.Error())
+		}
+		return
 	}
-	if err := syscall.Kill(os.Getpid(), signal); err != nil {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 		panic("failpoint " + string(p) + ": " + err.Error())
 	}
-	if signal == syscall.SIGKILL {
-		select {} // a signal to ourselves is delivered before long
-	}
+	select {} // a signal to ourselves is delivered before long
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -122,4 +123,31 @@ func TestTwoContentsOfOnePositionInABatchHalt(t *testing.T) {
 	if n := count(t, w.l, `select count(*) from dead_event`); n != 1 || done.Entries > 2 {
 		t.Errorf("%d entries kept as evidence, applied %+v", n, done)
 	}
+}
+
+// Redis is rebuilt from a snapshot only while nothing moves: from the end of the epoch before until the new one opens.
+func TestASnapshotIsOfAnEpochThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newTeller(t, open(t, 1), 0)
+	refused := func(when string) {
+		t.Helper()
+		s, err := w.l.Snapshot(ctx, w.claim)
+		if err == nil {
+			check(t, s.Close())
+		}
+		if !errors.Is(err, ErrStaleClaim) {
+			t.Errorf("a snapshot %s: %v", when, err)
+		}
+	}
+	refused("while it sells")
+	claim, err := w.l.Claim(ctx, 0, 0, false)
+	check(t, err)
+	w.claim = claim
+	refused("before the end of the epoch")
+	_, err = w.l.CloseEpoch(ctx, claim)
+	check(t, err)
+	s, err := w.l.Snapshot(ctx, claim)
+	check(t, err)
+	check(t, s.Close())
 }

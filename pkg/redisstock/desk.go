@@ -90,7 +90,7 @@ func (d *Desk) branch(shard int) *branch {
 	defer d.mu.Unlock()
 	if c = d.shards[shard]; c == nil {
 		c = &branch{number: shard, keys: NewKeys(d.prefix, shard).list()}
-		c.apply.function, c.settle.function = fnApply, fnSettle
+		c.settle.settles = true
 		d.shards[shard] = c
 	}
 	return c
@@ -231,6 +231,10 @@ func (d *Desk) call(ctx context.Context, c *branch, l *lane, batch []*pending) {
 		each(batch, answer{class: class{reason: e.Reason, known: true}, epoch: e.Epoch})
 		return
 	}
+	if _, carried := LibraryText(e.Library); !carried { // its replies may not be what this build reads
+		each(batch, answer{class: replyClasses["VERSION"], epoch: e.Epoch})
+		return
+	}
 	if !c.known.Load() {
 		now, err := d.rdb.Time(ctx).Result()
 		if err != nil {
@@ -275,7 +279,7 @@ func (d *Desk) send(ctx context.Context, c *branch, l *lane, e stock.Epoch, dead
 	for _, p := range batch {
 		w.text.Add(p.op)
 	}
-	w.args = append(w.args[:0], "fcall", l.function, len(c.keys))
+	w.args = append(w.args[:0], "fcall", l.function(e.Library), len(c.keys))
 	for _, key := range c.keys {
 		w.args = append(w.args, key)
 	}

@@ -207,7 +207,7 @@ func TestClosedShardsRefuseByClass(t *testing.T) {
 			if n := s.desk.Stats().Unclassified.Load(); n != 0 {
 				t.Errorf("%d unclassified", n)
 			}
-			if err := LoadLibrary(ctx, s.rdb); err != nil {
+			if err := LoadLibrary(ctx, s.rdb, LibraryVersion); err != nil {
 				t.Fatal(err)
 			}
 			if s.rdb.Type(ctx, s.shard.keys.Log).Val() == "string" {

@@ -30,7 +30,7 @@ type grounds struct {
 func openGrounds(t *testing.T) *grounds {
 	t.Helper()
 	rdb := connect(t, sandboxtest.SharedRedis(t))
-	if err := LoadLibrary(t.Context(), rdb); err != nil {
+	if err := LoadLibrary(t.Context(), rdb, LibraryVersion); err != nil {
 		t.Fatal(err)
 	}
 	return &grounds{rdb: rdb, prefix: sandboxtest.Prefix(t)}

@@ -48,7 +48,7 @@ func openShop(t testing.TB, addr, via string) *shop {
 	s := &shop{t: t, rdb: connect(t, via), doubt: make(chan string, 64)}
 	prefix := sandboxtest.Prefix(t)
 	direct := connect(t, addr)
-	if err := LoadLibrary(t.Context(), direct); err != nil {
+	if err := LoadLibrary(t.Context(), direct, LibraryVersion); err != nil {
 		t.Fatal(err)
 	}
 	s.shard = NewShard(direct, prefix, 0)

@@ -20,11 +20,19 @@ type answer struct {
 
 // A lane gathers the operations of one shard that go through one function.
 type lane struct {
-	function string
+	settles bool // by the function that never takes units
 
 	mu     sync.Mutex
 	queue  []*pending
 	flying int // calls under way, the lone caller's included
+}
+
+// function is the lane's in a version of the library.
+func (l *lane) function(library int) string {
+	if l.settles {
+		return functionsOf(library).settle
+	}
+	return functionsOf(library).apply
 }
 
 // pending is one operation under way and the place for its answer, which belongs to the flusher until done.

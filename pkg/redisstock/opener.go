@@ -22,8 +22,22 @@ func NewOpener(s *Shard, unsafe Unsafe) *Opener { return &Opener{Shard: s, unsaf
 // Check looks at the settings of the server: CheckServer.
 func (o *Opener) Check(ctx context.Context) error { return CheckServer(ctx, o.rdb, o.unsafe) }
 
-// Load loads the function library beside whatever is there: LoadLibrary.
-func (o *Opener) Load(ctx context.Context) error { return LoadLibrary(ctx, o.rdb) }
+// Load loads a version of the function library beside whatever is there: LoadLibrary.
+func (o *Opener) Load(ctx context.Context, library int) error {
+	return LoadLibrary(ctx, o.rdb, library)
+}
+
+// by are the functions of the seal's library; a seal that names none closes the shard by the one in force.
+func (o *Opener) by(ctx context.Context, s takeover.Seal) (functions, int, error) {
+	if s.Library != 0 {
+		return functionsOf(s.Library), s.Library, nil
+	}
+	status, err := o.plainStatus(ctx)
+	if err == nil {
+		o.learn(status.Version)
+	}
+	return functionsOf(o.inForce()), o.inForce(), err
+}
 
 // Fence claims this server process for one takeover attempt: the shard is closed under the seal's epoch, and only
 // calls with its nonce may fill and open it. A *takeover.RefusedError of class EPOCH means that Redis has that
@@ -35,7 +49,11 @@ func (o *Opener) Fence(ctx context.Context, s takeover.Seal, adopt bool) error {
 		flag = "1"
 	}
 	keys := append(o.keys.list(), o.keys.Archive(s.Epoch))
-	_, err := o.call(ctx, fnFence, keys, s.Token(), s.Nonce, LibraryVersion, flag)
+	call, version, err := o.by(ctx, s)
+	if err != nil {
+		return err
+	}
+	_, err = o.call(ctx, call.fence, keys, s.Token(), s.Nonce, version, flag)
 	return err
 }
 
@@ -49,7 +67,11 @@ func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover
 		args = append(args, arg)
 	}
 	keys := append(o.keys.list(), o.keys.Archive(s.Epoch))
-	if _, err := o.call(ctx, fnPut, keys, args...); err != nil {
+	call, _, err := o.by(ctx, s)
+	if err != nil {
+		return seq, err
+	}
+	if _, err := o.call(ctx, call.put, keys, args...); err != nil {
 		return seq, err
 	}
 	return seq + 1, nil
@@ -58,7 +80,11 @@ func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover
 // Open lets the shard sell: it writes the first entry of the epoch, naming the position that it continues. It is
 // sent once per epoch: after an unknown outcome begin a new attempt.
 func (o *Opener) Open(ctx context.Context, s takeover.Seal, seq int64, continues stock.Position) error {
-	_, err := o.call(ctx, fnOpen, o.keys.list(), s.Token(), s.Nonce, seq, continues.String())
+	call, _, err := o.by(ctx, s)
+	if err != nil {
+		return err
+	}
+	_, err = o.call(ctx, call.open, o.keys.list(), s.Token(), s.Nonce, seq, continues.String())
 	return err
 }
 

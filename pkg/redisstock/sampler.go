@@ -23,6 +23,15 @@ func NewSampler(s *Shard) *Sampler { return &Sampler{Shard: s} }
 
 // Sample reads everything that an audit compares in one MULTI: nothing comes in between.
 func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count int) (audit.Sample, error) {
+	for again := false; ; again = true {
+		sample, err := s.sample(ctx, ids, cursor, count)
+		if err != nil || again || !s.learn(sample.State["v"]) {
+			return sample, err
+		}
+	}
+}
+
+func (s *Sampler) sample(ctx context.Context, ids []string, cursor uint64, count int) (audit.Sample, error) {
 	pipe := s.rdb.TxPipeline()
 	state := pipe.HGetAll(ctx, s.keys.State)
 	var records *redis.SliceCmd
@@ -30,7 +39,7 @@ func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count
 		records = pipe.HMGet(ctx, s.keys.Orders, ids...)
 	}
 	page := pipe.HScan(ctx, s.keys.Orders, cursor, "", int64(count))
-	status := pipe.FCallRO(ctx, fnStatus, s.keys.list())
+	status := pipe.FCallRO(ctx, functionsOf(s.inForce()).status, s.keys.list())
 	plain := s.askPlain(ctx, pipe)
 	// An error of Exec that is a key of another type or a missing library is the reply to one command only.
 	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) && !isNoFunction(err) {
@@ -75,9 +84,18 @@ func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count
 // Entry reads in one MULTI how the process stands and whether its log has the entry at a position. Without the
 // library the status is what the keys say; a key of another type has no entry.
 func (s *Sampler) Entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error) {
+	for again := false; ; again = true {
+		status, there, err = s.entry(ctx, at)
+		if err != nil || again || !s.learn(status.Version) {
+			return status, there, err
+		}
+	}
+}
+
+func (s *Sampler) entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error) {
 	pipe := s.rdb.TxPipeline()
 	entry := pipe.XRangeN(ctx, s.keys.Log, at.String(), at.String(), 1)
-	asked := pipe.FCallRO(ctx, fnStatus, s.keys.list())
+	asked := pipe.FCallRO(ctx, functionsOf(s.inForce()).status, s.keys.list())
 	plain := s.askPlain(ctx, pipe)
 	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) && !isNoFunction(err) {
 		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,8 @@ type Shard struct {
 	rdb    redis.Cmdable
 	keys   Keys
 	number int
+
+	library atomic.Int64 // version whose functions answer for the shard, as last seen; 0: none was seen
 }
 
 // NewShard binds a shard's number to a client; it does not touch the network.
@@ -31,10 +34,20 @@ func NewShard(rdb redis.Cmdable, prefix string, number int) *Shard {
 // Keys are the shard's keys.
 func (s *Shard) Keys() Keys { return s.keys }
 
-// Status asks the server process how it stands. A server without the library answers from the plain keys, with
-// Loaded false. It works on a replica, too.
+// Status asks the server process how it stands, by the version of the library that is in force there, whether this
+// build carries it or not. A server without it answers from the plain keys, with Loaded false. It works on a replica,
+// too.
 func (s *Shard) Status(ctx context.Context) (takeover.Status, error) {
-	text, err := s.rdb.FCallRO(ctx, fnStatus, s.keys.list()).Text()
+	for again := false; ; again = true {
+		status, err := s.statusBy(ctx, functionsOf(s.inForce()).status)
+		if err != nil || again || !s.learn(status.Version) {
+			return status, err
+		}
+	}
+}
+
+func (s *Shard) statusBy(ctx context.Context, function string) (takeover.Status, error) {
+	text, err := s.rdb.FCallRO(ctx, function, s.keys.list()).Text()
 	if isNoFunction(err) {
 		return s.plainStatus(ctx)
 	}
@@ -42,6 +55,24 @@ func (s *Shard) Status(ctx context.Context) (takeover.Status, error) {
 		return takeover.Status{}, fmt.Errorf("status of shard %d: %w", s.number, err)
 	}
 	return parseStatus(text)
+}
+
+// inForce is the version by which the shard is asked: each has a memory of its own of what it opened.
+func (s *Shard) inForce() int {
+	if version := s.library.Load(); version != 0 {
+		return int(version)
+	}
+	return LibraryVersion
+}
+
+// learn takes the version that a shard's state names, and reports whether another one was asked.
+func (s *Shard) learn(version string) bool {
+	n, err := strconv.ParseInt(version, 10, 32)
+	if err != nil || n < 1 || n == int64(s.inForce()) {
+		return false
+	}
+	s.library.Store(n)
+	return true
 }
 
 func parseStatus(text string) (takeover.Status, error) {

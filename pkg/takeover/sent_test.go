@@ -3,9 +3,11 @@ package takeover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
+	"github.com/stockpipe/stockpipe/pkg/redisstock"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
@@ -169,4 +171,43 @@ func TestAProbeDoesNotJudgeAShardThatMoves(t *testing.T) {
 	if f, err := takeover.Probe(ctx, status, &movingRow{[]takeover.Shard{was, was}}, 0); err != nil || f.Class != takeover.Ahead {
 		t.Errorf("a row that stays: %v, %v", f, err)
 	}
+}
+
+// The settings of a server are looked at before anything of it is changed, whoever asked for the takeover.
+func TestAServerThatEvictsIsNotOpened(t *testing.T) {
+	t.Parallel()
+	s := newShop(t).stocked()
+	before, err := s.opener.Status(ctx)
+	s.must(err)
+	s.must(s.rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	_, err = takeover.Run(ctx, s.opener, s.seals, takeover.Options{Operator: true})
+	var setting *redisstock.SettingError
+	var ended *takeover.StepError
+	if !errors.As(err, &setting) || setting.Setting != "maxmemory-policy" || !errors.As(err, &ended) || ended.Step != takeover.StepCheck {
+		t.Errorf("the attempt ended with %v", err)
+	}
+	if after, err := s.opener.Status(ctx); err != nil || after.Token != before.Token || after.Mode != before.Mode {
+		t.Errorf("the shard was %s (%s) and is %s (%s), %v", before.Token, before.Mode, after.Token, after.Mode, err)
+	}
+	s.must(s.rdb.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	s.takeover(takeover.Options{})
+	s.sells("after")
+}
+
+// A ledger that lost its newest claims in a failover meets a Redis with an epoch that it never gave out. It has to
+// go above it, however far that is: a Redis refuses every fence below its own epoch.
+func TestALedgerThatLostItsClaimsGoesAboveRedisEpoch(t *testing.T) {
+	t.Parallel()
+	s := newShop(t).stocked()
+	row, err := s.ledger.Shard(ctx, 0)
+	s.must(err)
+	ahead := row.Epoch + 1_000_000
+	s.must(s.rdb.HSet(ctx, s.shard.Keys().State, "e", fmt.Sprintf("%s.%d", s.ledger.ID(), ahead)).Err())
+	if f := s.probe(); f.Class != takeover.Ahead {
+		t.Fatal(f)
+	}
+	if r := s.takeover(takeover.Options{}); r.Epoch <= ahead {
+		t.Errorf("epoch %d, Redis had %d", r.Epoch, ahead)
+	}
+	s.sells("after")
 }

@@ -212,3 +212,14 @@ func buildOverlaid(folder string, texts map[string]string) error {
 	}
 	return nil
 }
+
+// Ahead is by how much the wall clock of a role is ahead of the right time, to the second, as its own answers say.
+func (r *Role) Ahead() time.Duration {
+	r.Shop.T.Helper()
+	answer, err := r.Shop.HTTP.Get(r.Ops + "/livez")
+	Need(r.Shop.T, err)
+	defer answer.Body.Close()
+	says, err := time.Parse(time.RFC1123, answer.Header.Get("Date"))
+	Need(r.Shop.T, err)
+	return time.Until(says).Round(time.Second)
+}

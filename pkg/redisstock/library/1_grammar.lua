@@ -21,6 +21,7 @@
 -- Other classes, in order of precedence: BAD, MISSING, EPOCH, VERSION, CLOSED, FENCED, TORN, REWOUND, LATE.
 
 local VERSION = '1'
+local FORM = '1' -- of log entries, which outlive a library: readers know it by itself
 local MAX_OPS, MAX_LINES, MAX_ORDER_LINES = 256, 256, 1500
 local MAX_LINE, MAX_MOVE, MAX_STOCK, MAX_ATTEMPT = 1000000, 999999999, 9007199254740991, 999999999
 local MAX_TTL, MIN_TTL = 86400000, 1000

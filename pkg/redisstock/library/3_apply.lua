@@ -107,7 +107,7 @@ local function commit(keys, seq, time, text, records, count)
     end
   end
   mine.q = seq
-  if not call('XADD', keys[4], 'NOMKSTREAM', mine.epoch .. '-' .. fields[2], 'v', VERSION, 't', format('%d', time), 'o', text, 'a', concat(after, ' ')) then
+  if not call('XADD', keys[4], 'NOMKSTREAM', mine.epoch .. '-' .. fields[2], 'v', FORM, 't', format('%d', time), 'o', text, 'a', concat(after, ' ')) then
     return false
   end
   call('HSET', keys[1], unpack(fields, 1, k))

@@ -72,7 +72,7 @@ local function open(keys, args)
   if not find(args[4] or '', '^%d+%-%d+$') then return reply('BAD') end
   local mine, time = fenced[keys[1]], now()
   mine.q = 1
-  call('XADD', keys[4], mine.epoch .. '-1', 'v', VERSION, 't', format('%d', time), 'o', 'O' .. args[4] .. ' ~~open', 'a', '')
+  call('XADD', keys[4], mine.epoch .. '-1', 'v', FORM, 't', format('%d', time), 'o', 'O' .. args[4] .. ' ~~open', 'a', '')
   call('HSET', keys[2], '~', args[2])
   call('HSET', keys[3], '~', args[2])
   call('HSET', keys[1], 'q', '1', 'm', 'open')

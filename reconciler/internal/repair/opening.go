@@ -136,6 +136,9 @@ func (w *ward) attempt(ctx context.Context, class string, before any, o takeover
 	report, failed := takeover.Run(own, prompt{bound}, w.opener, o)
 	release()
 	var step *takeover.StepError
+	if failed != nil {
+		w.abandoned.Store(report.Epoch)
+	}
 	w.freshLog = errors.As(failed, &step) && step.Step == takeover.StepOpen
 	w.Metrics.tookOver(class, report, failed)
 	act.describe(report)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
@@ -69,6 +70,9 @@ type ward struct {
 	// repairing keeps acts of this process on this shard apart from each other.
 	repairing sync.Mutex
 	freshLog  bool // under repairing: the last attempt failed where a log in the way is the likely reason
+
+	// abandoned is the epoch of this process' own last attempt, if that failed: nobody is at it any more.
+	abandoned atomic.Int64
 
 	// Of who probes, alone.
 	backoff   takeover.Backoff
@@ -135,6 +139,9 @@ func (w *ward) probe(ctx context.Context) (takeover.Finding, error) {
 	}
 	if f.Class != takeover.Changing {
 		w.Epochs.learn(f.Row, began)
+	}
+	if f.Class == takeover.Rebuilding && f.Row.Claim == w.abandoned.Load() {
+		f.Class = takeover.Stalled // the attempt that is under way was ours, and has ended
 	}
 	return f, nil
 }

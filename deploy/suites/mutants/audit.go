@@ -1,0 +1,60 @@
+package main
+
+const (
+	audits    = "pkg/audit"
+	goCompare = "pkg/audit/comparison.go"
+	goReplay  = "pkg/audit/replay.go"
+	goAudit   = "pkg/audit/run.go"
+)
+
+var auditMutants = []mutant{
+	{name: "sample before view", harm: "every order that arrives during an audit is an alarm",
+		file: goCompare, old: "if fit, err := c.fit(ctx)",
+		new: "_ = c.view.Close()\n\tif c.view, err = c.ledger.View(ctx, c.options.Shard, c.options.Cursor.Ledger, c.options.Page); err != nil {\n\t\treturn err\n\t}\n\tc.snap = c.view.Snapshot()\n\tif fit, err := c.fit(ctx)",
+		pkg: audits, by: []string{"TestAnAuditReadsTheLedgerBeforeRedis"}},
+	{name: "status ignored", harm: "a Redis that was flushed or never opened is compared as if it sold",
+		file: goCompare, old: "if fit, err := c.fit(ctx); err != nil", new: "if fit, err := true, error(nil); err != nil",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "Redis' own orders skipped", harm: "a record that somebody planted is never found",
+		file: goCompare, old: "maps.Copy(have, c.sample.Page)", new: "",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "a trimmed log is an alarm", harm: "every trimming halts a shard",
+		file: goReplay, old: "if row.Applied >= missing {", new: "if false {",
+		pkg: audits, by: []string{"TestRacesAreNoAlarms"}},
+	{name: "a gap is taken for trimming", harm: "a lost entry is never told",
+		file: goReplay, old: "if row.Applied >= missing {", new: "if true {",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "another process' log believed", harm: "a failover in the middle of an audit halts a healthy shard",
+		file: goReplay, old: "status.Token != was.Token || status.Nonce != was.Nonce || status.Seq < missing", new: "was.Seq < 0",
+		pkg: audits, by: []string{"TestRacesAreNoAlarms"}},
+	{name: "what came after the sample is folded", harm: "every order that arrives during an audit is an alarm",
+		file: goReplay, old: "if *next > q.Seq {", new: "if *next > q.Seq && false {",
+		pkg: audits, by: []string{"TestRacesAreNoAlarms"}},
+	{name: "a fork passes", harm: "a Redis with another history at the ledger's position goes on",
+		file: goReplay, old: "if ours.ID != raw.ID || ours == raw {", new: "if true {",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "invariants skipped", harm: "a ledger that contradicts itself is called sound",
+		file: goCompare, old: "if c.options.SkipInvariants {", new: "if true {",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "after-images not looked at", harm: "a hand in Redis that was taken back is never found",
+		file: goCompare, old: "case disagreed:", new: "case disagreed && false:",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "settings not compared", harm: "a frozen SKU that somebody thawed in Redis sells on",
+		file: goCompare, old: "case have.Settings != want.Settings && doubt == \"\":", new: "case false:",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "missing records pass", harm: "an order that vanished from Redis is never found",
+		file: goCompare, old: "case !there:\n\t\tdrift.Text = \"the record is missing in Redis\"", new: "case !there:\n\t\treturn",
+		pkg: audits, by: []string{"TestDifferencesAreClassified"}},
+	{name: "records are compared until their very end", harm: "records that retention drops are alarms",
+		file: goCompare, old: "c.snap.Retention-c.snap.Retention/10", new: "c.snap.Retention",
+		pkg: audits, by: []string{"TestRecordsNearTheirRetentionAreLeftOut"}},
+	{name: "a takeover in between is not noticed", harm: "every takeover during an audit is an alarm",
+		file: goAudit, old: "if row.Epoch != was.Epoch || row.Claim != was.Claim || row.State != was.State {", new: "if false {",
+		pkg: audits, by: []string{"TestRacesAreNoAlarms"}},
+	{name: "a sweep that stops at its first page", harm: "most orders are never compared",
+		file: goAudit, old: "if all.LedgerSwept && all.RedisSwept {", new: "if true {",
+		pkg: audits, by: []string{"TestSweepMissesNothing"}},
+	{name: "a ledger that stands still is not named", harm: "consumers may be dead for days",
+		file: goCompare, old: "if c.options.StuckAfter <= 0 || age < c.options.StuckAfter {", new: "if true {",
+		pkg: audits, by: []string{"TestLedgerThatStandsStillIsNamedWhenAsked"}},
+}
