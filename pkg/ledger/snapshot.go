@@ -56,6 +56,9 @@ func (l *Ledger) Snapshot(ctx context.Context, c Claim) (*Snapshot, error) {
 		return nil, err
 	}
 	var there int
+	if _, err = tx.Exec(ctx, sortInMemory); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin a snapshot of shard %d: %w", c.Shard, err), endReading(ctx, tx))
+	}
 	err = tx.QueryRow(ctx, `select count(*) from shard where number = $1 and claim = $2 and claim_nonce = $3
     and epoch = $2 and applied = 0 and state = 'rebuilding'`, c.Shard, c.Epoch, c.Nonce).Scan(&there)
 	if err == nil && there == 0 {
@@ -66,6 +69,10 @@ func (l *Ledger) Snapshot(ctx context.Context, c Claim) (*Snapshot, error) {
 	}
 	return &Snapshot{tx: tx, shard: c.Shard, retention: l.retention.Milliseconds()}, nil
 }
+
+// sortInMemory: the shard is closed while all its records are read, joined and sorted, once; the 4 MB that a session
+// has by default would send them through files.
+const sortInMemory = `set local work_mem = '128MB'`
 
 // Close ends the snapshot's transaction.
 func (s *Snapshot) Close() error { return endReading(context.Background(), s.tx) }

@@ -188,3 +188,26 @@ func TestARefusedEntryWritesNothingAndClosesTheShard(t *testing.T) {
 	}
 	s.unchanged(before)
 }
+
+// A hold that expired gave its units back, and others may have them by the time of the late confirm.
+func TestALateConfirmNeedsTheUnitsOnceMore(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 1)
+	first := reserve("first", one(1, 1))
+	first.TTL = stock.MinTTLMillis
+	s.do(first)
+	s.expire("first")
+	s.do(reserve("second", one(1, 1)))
+	before := s.contents()
+	out := s.do(move(stock.LateConfirm, "first"))
+	if out.Code != stock.SoldOut || len(out.Short) != 1 || out.Short[0].Available != 0 {
+		t.Errorf("answer %+v", out)
+	}
+	s.unchanged(before)
+	s.do(move(stock.Release, "second"))
+	if out := s.do(move(stock.LateConfirm, "first")); out.Code != stock.Accepted || out.Reservation.Attempt != 2 {
+		t.Errorf("once the unit is back: %+v", out)
+	}
+	s.replay()
+}

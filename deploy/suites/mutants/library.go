@@ -10,7 +10,6 @@ const (
 
 const (
 	redisstock = "pkg/redisstock"
-	protocol   = "deploy/suites/protocol"
 	takeovers  = "pkg/takeover"
 )
 
@@ -107,7 +106,7 @@ var libraryMutants = []mutant{
 	{name: "a late confirm without a look at the stock", harm: "an order that expired is sold from an empty shelf",
 		file: luaDecide, old: "local lines = readLines(text)\n  local why = refusal(lines, time) or shortage(lines)",
 		new: "local lines = readLines(text)\n  local why = refusal(lines, time)",
-		pkg: protocol, by: []string{"TestTheTablesHoldOnRedisAndPostgres"}},
+		pkg: redisstock, by: []string{"TestALateConfirmNeedsTheUnitsOnceMore"}},
 	{name: "a document's deadline ignored", harm: "a movement that waited in a socket moves a second time after it was renewed",
 		file: luaDecide, old: "if time > o.deadline then return 't' end\n  local lines", new: "local lines",
 		pkg: redisstock, by: []string{"TestDocumentsHaveOneOutcome"}},

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A runner asks the tests.
@@ -31,21 +33,31 @@ func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
 		}
 		tests[m.pkg] = append(tests[m.pkg], m.by...)
 	}
-	var problems []error
-	for _, pkg := range pkgs {
-		names := tests[pkg]
-		slices.Sort(names)
-		names = slices.Compact(names)
-		seen, err := r.ask(ctx, pkg, names, "", time.Duration(len(names))*r.limit)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", pkg, err))
-			continue
-		}
-		if lost := seen.wanting(names); len(lost) > 0 || !seen.ok {
-			problems = append(problems, fmt.Errorf("%s without a mutation: %s did not pass, and can kill nothing:\n%s", pkg, strings.Join(lost, ", "), seen.tail()))
-		}
+	problems := make([]error, len(pkgs))
+	var group errgroup.Group
+	group.SetLimit(r.parallel)
+	for i, pkg := range pkgs {
+		group.Go(func() error {
+			problems[i] = r.passes(ctx, pkg, tests[pkg])
+			return nil // one that fails does not hide the others
+		})
 	}
+	_ = group.Wait()
 	return errors.Join(problems...)
+}
+
+// passes wants all of the tests of a package to pass.
+func (r *runner) passes(ctx context.Context, pkg string, names []string) error {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	seen, err := r.ask(ctx, pkg, names, "", 2*r.limit)
+	if err != nil {
+		return fmt.Errorf("%s: %w", pkg, err)
+	}
+	if lost := seen.wanting(names); len(lost) > 0 || !seen.ok {
+		return fmt.Errorf("%s without a mutation: %s did not pass, and can kill nothing:\n%s", pkg, strings.Join(lost, ", "), seen.tail())
+	}
+	return nil
 }
 
 // all tries the mutants, some at a time, and tells their verdicts in the order of the table. It ends early with ctx.

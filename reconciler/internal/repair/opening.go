@@ -52,9 +52,27 @@ func (w *ward) remedyOfHalt(ctx context.Context, f takeover.Finding) string {
 	next := stock.Position{Epoch: f.Row.Epoch, Seq: f.Row.Applied + 1}
 	page, err := w.redis.Range(ctx, f.Row.Position(), 1)
 	if err == nil && len(page) > 0 && page[0].ID != next.String() {
-		return fmt.Sprintf("entry %s is gone: `stockpipe-reconciler gapfill --shard %d` puts back what Redis' records tell (with --plan it only says what)", next, w.number)
+		return fmt.Sprintf("entry %s is gone: %s", next, w.remedyOfGap(f.Row.Position(), page[0].ID))
 	}
 	return fmt.Sprintf("look at the table dead_event; mend the cause and `stockpipe-reconciler retry --shard %[1]d`, or give up what lies beyond: `stockpipe-reconciler takeover --shard %[1]d`", w.number)
+}
+
+// remedyOfGap depends on where the log goes on: records of Redis tell what is missing within an epoch. Beyond an
+// opening they do not, for it was rebuilt from a Postgres that this one has forgotten.
+func (w *ward) remedyOfGap(have stock.Position, next string) string {
+	if at, err := stock.ParsePosition(next); err == nil && at.Epoch != have.Epoch {
+		return fmt.Sprintf("the log goes on in another epoch, so nothing can be put back: `stockpipe-reconciler takeover --shard %d` gives up what lies beyond %s (with --plan it only says what)", w.number, have)
+	}
+	return fmt.Sprintf("`stockpipe-reconciler gapfill --shard %d` puts back what Redis' records tell (with --plan it only says what)", w.number)
+}
+
+// nextOf is the id of the first entry of the log behind a position; empty when there is none, or no answer.
+func (w *ward) nextOf(ctx context.Context, at stock.Position) string {
+	page, err := w.redis.Range(ctx, at, 1)
+	if err != nil || len(page) == 0 {
+		return ""
+	}
+	return page[0].ID
 }
 
 // fenceHalted closes a halted shard that still sells.
@@ -208,7 +226,7 @@ func (w *ward) halt(ctx context.Context, class string, v ledger.Verdict, before 
 	act := &Act{Shard: w.number, Class: class, Verb: "halt", State: Operator, Text: v.Reason,
 		Remedy: fmt.Sprintf("look at the log and the table repair; then `stockpipe-reconciler takeover --shard %d`, which gives up what lies beyond Postgres' position", w.number)}
 	if class == string(audit.GapLost) {
-		act.Remedy = fmt.Sprintf("`stockpipe-reconciler gapfill --shard %d` puts back what Redis' records tell (with --plan it only says what)", w.number)
+		act.Remedy = w.remedyOfGap(v.Position, w.nextOf(ctx, v.Position))
 	}
 	id, err := w.begin(ctx, class, act.Verb, before)
 	if err != nil {

@@ -185,6 +185,9 @@ func (w *ward) look(ctx context.Context) error {
 	}
 	w.setClosed(f.Class != takeover.Healthy && f.Class != takeover.Changing || f.Row.Writer != "redis")
 	w.Metrics.state(w.number, f)
+	if err := w.noticeSetback(ctx, f); err != nil {
+		return err
+	}
 	if act, is := skewAct(f); is {
 		w.Tell(w.number, "skew", &act, nil)
 	}
@@ -209,6 +212,26 @@ func (w *ward) look(ctx context.Context) error {
 		w.Notice(w.number) // see it healthy at once, so that the other duties go on
 	}
 	return nil
+}
+
+// noticeSetback tells of a ledger that has less of the same epoch than a look before: a failover of Postgres to a
+// standby that lacked its last commits. The log still has them, and whoever follows it applies them again; only a
+// person can know what else that Postgres has lost.
+func (w *ward) noticeSetback(ctx context.Context, f takeover.Finding) error {
+	before, now := w.reached, f.Row.Position()
+	w.reached = now
+	if now.Epoch != before.Epoch || now.Seq >= before.Seq {
+		return nil
+	}
+	act := Act{Shard: w.number, Class: classBehind, Verb: string(audit.VerbApply), State: Done,
+		Text: fmt.Sprintf("Postgres had reached %s and is at %s: it lost a tail, a failover of its own; the log has it and it is applied again", before, now)}
+	id, err := w.begin(ctx, act.Class, act.Verb, map[string]string{"reached": before.String(), "now": now.String(), "probe": f.String()})
+	if err == nil {
+		err = w.finish(ctx, id, act.Class, act.Verb, outcome{Text: act.Text})
+	}
+	act.Repair = id
+	w.Tell(w.number, act.Class, &act, nil)
+	return err
 }
 
 // mayTakeOver keeps takeovers that do not last apart: 1, 2, 4 … 60 s. A shard that was never opened does not wait.

@@ -76,7 +76,8 @@ type ward struct {
 
 	// Of who probes, alone.
 	backoff   takeover.Backoff
-	notBefore time.Time // of the next takeover
+	notBefore time.Time      // of the next takeover
+	reached   stock.Position // of the ledger, at the last look
 
 	mu     sync.Mutex
 	sent   map[string]sentHold // by order: expiries that need no repeating now
