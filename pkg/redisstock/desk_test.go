@@ -154,7 +154,8 @@ func TestRefusalAfterUnknownTryWaitsForItsDeadline(t *testing.T) {
 	if out.Code != stock.SoldOut {
 		t.Fatalf("answer %+v", out)
 	}
-	if took := time.Since(began); took < callTimeout {
+	// The deadline is a whole millisecond of Redis' clock, so it may lie up to two before ours.
+	if took := time.Since(began); took < callTimeout-2*time.Millisecond {
 		t.Errorf("the refusal was given after %v, while the first try could run until %v", took, callTimeout)
 	}
 }

@@ -338,7 +338,7 @@ func foldsTo(s *Shard, book *event.Book, kinds map[string]int) error {
 			return fmt.Errorf("%+v lacks the after-image of %v", raw, touched)
 		}
 	}
-	wantOrders, wantState := map[string]string{"~": "nonce"}, map[string]string{"e": "led.5", "q": fmt.Sprint(len(raws)), "m": "open", "n": "nonce", "v": "1"}
+	wantOrders, wantState := map[string]string{"~": fmt.Sprintf("nonce.%d", len(raws))}, map[string]string{"e": "led.5", "q": fmt.Sprint(len(raws)), "m": "open", "n": "nonce", "v": "1"}
 	for id, r := range book.Orders {
 		wantOrders[id] = event.FormatRecord(r)
 	}

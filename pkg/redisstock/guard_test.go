@@ -60,10 +60,58 @@ func TestAForeignStateUnderTheSameEpochAndSeqIsTorn(t *testing.T) {
 	s := openShop(t, sandboxtest.SharedRedis(t), "")
 	s.sku(1, 10)
 	s.rdb.HSet(ctx, s.shard.keys.State, "n", "another")
-	s.rdb.HSet(ctx, s.shard.keys.Orders, "~", "another")
+	s.rdb.HSet(ctx, s.shard.keys.Orders, "~", "another."+s.rdb.HGet(ctx, s.shard.keys.State, "q").Val())
 	s.rdb.HSet(ctx, s.shard.keys.Buyers, "~", "another")
 	if _, err := s.desk.Do(ctx, 0, reserve("a", one(1, 1))); !IsClosed(err, "torn") {
 		t.Errorf("answer %v", err)
+	}
+}
+
+// TestOlderKeysOfTheSameEpochAreTorn: whoever puts back what a key was some orders ago, while the process lives, would
+// make it forget them: their repeats would take stock once more.
+func TestOlderKeysOfTheSameEpochAreTorn(t *testing.T) {
+	t.Parallel()
+	for _, which := range []string{"orders", "state", "both"} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			s := openShop(t, sandboxtest.SharedRedis(t), "")
+			s.sku(1, 10)
+			keys := map[string][]string{"orders": {s.shard.keys.Orders}, "state": {s.shard.keys.State}, "both": {s.shard.keys.Orders, s.shard.keys.State}}[which]
+			old := make([]string, len(keys))
+			for i, key := range keys {
+				old[i] = s.rdb.Dump(ctx, key).Val()
+			}
+			if _, err := s.desk.Do(ctx, 0, reserve("a", one(1, 1))); err != nil {
+				t.Fatal(err)
+			}
+			for i, key := range keys {
+				if err := s.rdb.RestoreReplace(ctx, key, 0, old[i]).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if status, err := s.shard.Status(ctx); err != nil || status.Fence != takeover.FenceDiffers {
+				t.Errorf("status %+v, %v", status, err)
+			}
+			if out, err := s.desk.Do(ctx, 0, reserve("a", one(1, 1))); !IsClosed(err, "torn") {
+				t.Errorf("answer %v, %v", out, err)
+			}
+		})
+	}
+}
+
+// TestACallWithoutARecordLeavesTheMarkBehind: settings write no order.
+func TestACallWithoutARecordLeavesTheMarkBehind(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 10)
+	freeze := stock.Operation{Kind: stock.Configure, ID: "~~freeze", Lines: stock.Lines{{SKU: 1}}, Settings: stock.Settings{Frozen: true}}
+	if out, err := s.desk.Do(ctx, 0, freeze); err != nil || out.Code != stock.Accepted {
+		t.Fatal(out, err)
+	}
+	if _, err := s.desk.Do(ctx, 0, reserve("a", one(1, 1))); IsClosed(err, "torn") {
+		t.Error(err)
 	}
 }
 

@@ -9,7 +9,7 @@
 //
 // What went wrong in systems like this one, and where it is played. Names without a package are rows of this suite.
 //
-//	A1   lost reply, script run again           TestOrders; also redisstock TestLostReplyTakesStockOnce
+//	A1   lost reply, script run again           TestOrders; redisstock TestLostReplyTakesStockOnce; faults: replies of every call
 //	A4   scripts or functions lost              faults TestRedisFaults, TestReadinessRunsTheLibrary
 //	A5   deadlines do not stop a command        TestOrders; the end of a blocked read: consumerapp TestAWaitingReadEndsSoonAfterTheSignal
 //	A7   nothing to read is no error            bus/streambus TestThreeReadersOfFewEntriesSeeNoErrorAndNoWaitBeyondTheBlock
@@ -36,10 +36,10 @@
 //	G10  completed twice                        TestOrders
 //	G12  product removed                        not yet: SKUs are not deleted
 //	G15  state machine                          order TestStatesAndCommandsHaveDefinedAnswers, redisstock TestAnswersOfEveryStateToEveryOperation
-//	G16  time zones, clocks                     TestHoldsDoNotDependOnTimeZones; the step of a clock is not played
+//	G16  time zones, clocks                     TestHoldsDoNotDependOnTimeZones; faults clock rows
 //	G18  blocked by the own hold                TestOrders
 //	H1   repeat click                           TestOrders
-//	H3   crash between stock and event          TestAKilledProducerLeavesNoHalfOrder
+//	H3   crash between stock and event          TestAKilledProducerLeavesNoHalfOrder; faults: a producer killed at each step
 //	H6   repair of what is in flight            TestWhatIsInFlightIsNotRepairedAndWhatIsPlantedIsNamedOnce
 //	H9   leases lost with the process           not yet: no leases
 //	H10  sold-out marker sticks                 there is no marker; selling again after a restock: producerapp, order

@@ -10,11 +10,15 @@ local function now()
   return t[1] * 1000 + floor(t[2] / 1000)
 end
 
+-- markOf is the sentinel of the orders as the last call of this process left it.
+local function markOf(mine) return mine.n .. '.' .. format('%d', mine.q) end
+
 local function reply(class, seq, time) return format('%s %d %d', class, seq or 0, time or 0) end
 
 -- guard answers the class that refuses the call, or nil. It reads nothing that a takeover of this very process
--- did not write. The values are those of HMGET state e q m n v. [model]
-local function guard(keys, token, minSeq, v, ordersNonce)
+-- did not write. The values are those of HMGET state e q m n v. The sentinel of the orders carries the seq too:
+-- older orders of the same epoch, put back while the process lives, would forget who bought last. [model]
+local function guard(keys, token, minSeq, v, mark)
   local e, q, mode, nonce, version = v[1], tonumber(v[2] or nil), v[3], v[4], v[5]
   if not e or not q then return 'MISSING' end
   if e ~= token then return 'EPOCH' end
@@ -22,7 +26,7 @@ local function guard(keys, token, minSeq, v, ordersNonce)
   if mode ~= 'open' then return 'CLOSED' end
   local mine = fenced[keys[1]]
   if not mine then return 'FENCED' end
-  if mine.e ~= e or mine.n ~= nonce or mine.q ~= q or ordersNonce ~= nonce or call('HGET', keys[3], '~') ~= nonce then
+  if mine.e ~= e or mine.n ~= nonce or mine.q ~= q or mark ~= markOf(mine) or call('HGET', keys[3], '~') ~= nonce then
     fenced[keys[1]] = nil
     return 'TORN'
   end

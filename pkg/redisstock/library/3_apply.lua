@@ -111,7 +111,8 @@ local function commit(keys, seq, time, text, records, count)
     return false
   end
   call('HSET', keys[1], unpack(fields, 1, k))
-  if count > 0 then call('HSET', keys[2], unpack(records, 1, count)) end
+  records[count + 1], records[count + 2] = '~', markOf(mine)
+  call('HSET', keys[2], unpack(records, 1, count + 2))
   return true
 end
 

@@ -73,13 +73,13 @@ local function open(keys, args)
   local mine, time = fenced[keys[1]], now()
   mine.q = 1
   call('XADD', keys[4], mine.epoch .. '-1', 'v', FORM, 't', format('%d', time), 'o', 'O' .. args[4] .. ' ~~open', 'a', '')
-  call('HSET', keys[2], '~', args[2])
+  call('HSET', keys[2], '~', markOf(mine))
   call('HSET', keys[3], '~', args[2])
   call('HSET', keys[1], 'q', '1', 'm', 'open')
   return reply('OK', 1, time)
 end
 
--- status answers, a line each: token, seq, mode, nonce, version, nonce in orders, nonce in buyers, fence (absent,
+-- status answers, a line each: token, seq, mode, nonce, version, sentinel of orders, sentinel of buyers, fence (absent,
 -- same, differs), time ms, first and last id of the log ("" when there is none).
 local function status(keys)
   if not call then bind() end
@@ -92,7 +92,7 @@ local function status(keys)
   out[8] = 'absent'
   if mine then
     local same = mine.e == out[1] and mine.n == out[4] and format('%d', mine.q) == out[2]
-    same = same and (out[3] ~= 'open' or out[6] == mine.n and out[7] == mine.n)
+    same = same and (out[3] ~= 'open' or out[6] == markOf(mine) and out[7] == mine.n)
     out[8] = same and 'same' or 'differs'
   end
   out[9], out[10], out[11] = format('%d', now()), '', ''
