@@ -74,6 +74,15 @@ func (o *outage) play(r *shoptest.Row) {
 	s := shoptest.Found(r, p)
 	if o.prepare != nil {
 		o.prepare(s)
+		// It may have restarted Postgres: the row's own connections learn of it one by one.
+		sandboxtest.Eventually(t, shoptest.Patience, func() error {
+			for range 8 {
+				if _, err := s.Ledger.Shards(t.Context()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	s.StartAll()
 	s.AwaitReady()

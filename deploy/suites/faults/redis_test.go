@@ -34,7 +34,8 @@ var redisTrials = []shoptest.Trial{
 			v.More(50)
 			v.Drain() // the replica is behind what Postgres has
 		}, Hit: (*shoptest.Victim).PromoteReplica},
-	{Name: "A9 demoted, connections kept", Classes: []string{"unopened", "rewound"}, Replica: true, Workers: true, Within: 5 * time.Second,
+	// Missing: a probe may meet the old master while it is emptied for its resync.
+	{Name: "A9 demoted, connections kept", Classes: []string{"unopened", "rewound", "missing"}, Replica: true, Workers: true, Within: 5 * time.Second,
 		Hit: (*shoptest.Victim).SwapRoles},
 	{Name: "A9 address moved, old master alive", Classes: []string{"unopened", "rewound"}, Replica: true, Workers: true, Split: true, Whole: true, Within: shoptest.AutoOpen,
 		Before: (*shoptest.Victim).CutReplica, Hit: (*shoptest.Victim).MoveAddress},
