@@ -106,8 +106,10 @@ func (s *soak) rewind(key string) {
 // promote makes a replica that misses the last orders the master, and ends the old one.
 func (s *soak) promote() {
 	s.T.Helper()
-	replica := sandboxtest.Redis(s.T, sandbox.RedisOptions{ReplicaOf: s.master.Addr(), MaxMemory: "1gb"})
+	replica := sandboxtest.Redis(s.T, sandbox.RedisOptions{MaxMemory: "1gb"}) // told below: it restarts as a master
 	follower := s.Connect(replica.Addr())
+	host, port, _ := strings.Cut(s.master.Addr(), ":")
+	shoptest.Need(s.T, follower.ReplicaOf(s.T.Context(), host, port).Err())
 	sandboxtest.Eventually(s.T, shoptest.Patience, func() error {
 		if info := follower.Info(s.T.Context(), "replication").Val(); !strings.Contains(info, "master_link_status:up") {
 			return fmt.Errorf("the replica has no link: %s", shoptest.Shorten(info))
