@@ -37,6 +37,10 @@ TIMES ?= 1
 test-faults: setup ## Let every part die, lie, pause and come back while it sells, each row TIMES (1) times; prints a table. ARGS='-run TestName'.
 	@cd deploy/suites/faults && STOCKPIPE_SUITE=full go test -count=$(TIMES) -timeout 4h $(ARGS)
 
+.PHONY: test-image
+test-image: ## Build the image's programs as the Dockerfile does, from what .dockerignore lets through.
+	STOCKPIPE_SUITE=full go test -count=1 ./deploy/compose
+
 SOAK ?= 20m
 
 .PHONY: soak

@@ -153,11 +153,12 @@ func sameFolder(t testing.TB, a, b string) bool {
 }
 
 // TestTheImagesProgramsBuildFromWhatTheBuilderSees plays the build stage: it lays out what .dockerignore lets
-// through, runs each RUN line that builds, and asks the static programs for their help.
+// through, runs each RUN line that builds, and asks the static programs for their help. It compiles everything anew, so
+// it runs with the long suites.
 func TestTheImagesProgramsBuildFromWhatTheBuilderSees(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it builds three programs")
+	if os.Getenv("STOCKPIPE_SUITE") != "full" {
+		t.Skip("it builds everything once more, with the flags of the image: make test-image does")
 	}
 	build, final := dockerfile(t)
 	source, out := t.TempDir(), t.TempDir()

@@ -14,6 +14,9 @@ import (
 // TestABigShopSellsAgainSoon lets Redis fail while it has many records inside the retention, all of which have to be
 // put or compared before it may sell again.
 func TestABigShopSellsAgainSoon(t *testing.T) {
+	if !shoptest.Full {
+		t.Skip("a row of the full size: make test-faults plays it")
+	}
 	for _, fault := range []struct {
 		name, class string
 		whole       bool

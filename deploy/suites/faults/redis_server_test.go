@@ -69,6 +69,9 @@ func linked(v *shoptest.Victim, follower *redis.Client, want bool) error {
 	return nil
 }
 
+// deadlines is longer than any call gives Redis to begin with it.
+const deadlines = 3 * time.Second
+
 // pauseAndPromote stops the master with calls in its sockets, and makes its replica the new one.
 func pauseAndPromote(v *shoptest.Victim) {
 	v.T.Helper()
@@ -90,6 +93,15 @@ func pauseAndPromote(v *shoptest.Victim) {
 // anything.
 func wakeTooLate(v *shoptest.Victim) {
 	v.T.Helper()
+	// The takeover may be faster than the deadlines of the calls in its sockets: one that wakes before them sells into
+	// its old epoch, and all of that is lost. This row is about what is left in the sockets after them.
+	asleep := time.Now().Add(deadlines)
+	sandboxtest.Eventually(v.T, shoptest.Patience, func() error {
+		if left := time.Until(asleep); left > 0 {
+			return fmt.Errorf("the last deadline passes in %v", left)
+		}
+		return nil
+	})
 	shoptest.Need(v.T, v.Redis.Resume())
 	old := v.Connect(v.Redis.Addr())
 	var woke time.Time

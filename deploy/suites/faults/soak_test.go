@@ -151,7 +151,7 @@ func lasts(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("STOCKPIPE_SOAK")
 	if text == "" {
-		return shoptest.Size(20*time.Second, 20*time.Minute)
+		return shoptest.Size(9*time.Second, 20*time.Minute)
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d > 24*time.Hour {

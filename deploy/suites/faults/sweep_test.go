@@ -226,11 +226,11 @@ func (d *tamperer) tear(load *shoptest.Traffic) time.Duration {
 // TestAThousandAuditsUnderLoadRaiseNoFalseAlarm audits back to back while orders come, are confirmed and given back.
 func TestAThousandAuditsUnderLoadRaiseNoFalseAlarm(t *testing.T) {
 	r := shoptest.Begin(t, "audit: back to back under load, no false alarm")
-	audits := shoptest.Size(60, 1_000)
+	audits := shoptest.Size(20, 1_000)
 	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, ReconcilerArgs: []string{"--audit-every", "24h"}})
 	skus := shoptest.Names("tea", 20)
 	s.Supply(1_000_000, skus...)
-	s.Counter().Hold(shoptest.Size(2_000, 50_000), "bulk", 12*time.Hour, skus...)
+	s.Counter().Hold(shoptest.Size(500, 50_000), "bulk", 12*time.Hour, skus...)
 	load := s.Traffic(shoptest.Size(8, 32), time.Millisecond, false, skus...)
 	rate := func(work func() bool) float64 { // of acceptances while work goes on
 		before, began := load.Reserved.Load(), time.Now()

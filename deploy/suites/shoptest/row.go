@@ -47,9 +47,16 @@ type Row struct {
 	open    time.Duration // the slowest recovery
 }
 
+// Smoke, if a suite sets it, are the rows of the small size, by the beginning of their names; the others then run in
+// the full size only.
+var Smoke []string
+
 // Begin makes a row of this test, which may run beside others.
 func Begin(t *testing.T, name string) *Row {
 	t.Helper()
+	if !Full && Smoke != nil && !slices.ContainsFunc(Smoke, func(row string) bool { return strings.HasPrefix(name, row) }) {
+		t.Skipf("%q is a row of the full size: make test-faults plays it", name)
+	}
 	t.Parallel()
 	return Part(t, name)
 }
