@@ -120,13 +120,13 @@ func TestAColumnIsAddedToEveryTableUnderLoad(t *testing.T) {
 	failures := 0.0
 	for _, c := range s.Living(shoptest.Consumer) {
 		n := c.Metric("stockpipe_consumer_errors_total")
-		if n > 1 {
+		if n > shoptest.Size(5.0, 1) { // beside other suites a machine may be too slow for a heartbeat
 			t.Errorf("%s had %v failed batches: %s", c.Name, n, c.Log.Tail())
 		}
 		failures += n
 	}
 	for _, c := range s.Living(shoptest.Reconciler) {
-		if n := c.Metric("stockpipe_reconciler_failures_total"); n > 1 {
+		if n := c.Metric("stockpipe_reconciler_failures_total"); n > shoptest.Size(5.0, 1) {
 			t.Errorf("%s had %v failed rounds: %s", c.Name, n, c.Log.Tail())
 		}
 	}

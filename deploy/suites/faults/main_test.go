@@ -9,14 +9,14 @@ import (
 
 // smoke is one row of each kind, for every run of the tests.
 var smoke = []string{
-	"redis: FLUSHALL", "redis: kill -9 and restart, AOF everysec", "redis: maxmemory reached",
-	"tampered: log: an entry that Postgres has not is deleted", "tampered: stock field edited", "tamper: ", "audit: ",
+	"redis: FLUSHALL", "redis: kill -9 and restart, AOF everysec",
+	"tampered: log: an entry that Postgres has not is deleted", "tamper: ",
 	"replies: reply of a takeover's open cut",
 	"consumer killed: ledger inside",
-	"postgres: restarted, fast", "postgres fails over: lacks a takeover", "commit of a batch of the consumer done, its reply cut",
+	"postgres: restarted, fast", "commit of a batch of the consumer done, its reply cut",
 	"takeover: killed before open", "poison: more units than there are",
-	"H3 producer killed at order.decided", "reconciler fails at expiry.decided",
-	"clock of Redis +1 h", "soak: ", "1000 callers",
+	"H3 producer killed at order.decided",
+	"soak: ", "1000 callers",
 }
 
 func TestMain(m *testing.M) {

@@ -13,13 +13,14 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// What the reconciler writes with --json.
 type (
+	// A Verdict is what the reconciler writes with --json.
 	Verdict struct {
 		Exit   int
 		Error  string        `json:"error"`
 		Shards []ShardReport `json:"shards"`
 	}
+	// A ShardReport is its part about one shard.
 	ShardReport struct {
 		Shard   int    `json:"shard"`
 		Class   string `json:"class"`
@@ -33,6 +34,7 @@ type (
 		} `json:"audit"`
 		Acts []Act `json:"acts"`
 	}
+	// An Act is one thing that was found, and what was done about it.
 	Act struct {
 		Class    string `json:"class"`
 		Verb     string `json:"verb"`
@@ -47,6 +49,7 @@ type (
 	}
 )
 
+// Acts are those of all shards.
 func (v Verdict) Acts() []Act {
 	var all []Act
 	for _, s := range v.Shards {
@@ -55,6 +58,7 @@ func (v Verdict) Acts() []Act {
 	return all
 }
 
+// Compared says whether every shard was fit to be compared, and was.
 func (v Verdict) Compared() bool {
 	for _, s := range v.Shards {
 		if !s.Audit.Compared {
@@ -64,6 +68,7 @@ func (v Verdict) Compared() bool {
 	return len(v.Shards) > 0
 }
 
+// Restarts is how often the ground moved under the audits.
 func (v Verdict) Restarts() int {
 	sum := 0
 	for _, s := range v.Shards {

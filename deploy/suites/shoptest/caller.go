@@ -15,7 +15,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// callPatience bounds one call: longer than any answer of a producer takes.
+// CallPatience bounds one call: longer than any answer of a producer takes.
 const CallPatience = 15 * time.Second
 
 // tap writes down the status of an answer for the caller who asks for it by its context.
@@ -31,7 +31,7 @@ func (t *tap) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// An answer is what one call was told. Status 0: nothing came.
+// An Answer is what one call was told. Status 0: nothing came.
 type Answer struct {
 	Order        string
 	SKU          string
@@ -53,12 +53,12 @@ func (a *Answer) Epoch() int64 {
 	return receipt.Epoch
 }
 
-// Accepted: it was told that the units are its own, now or by an earlier call.
+// Accepted says that it was told that the units are its own, now or by an earlier call.
 func (a *Answer) Accepted() bool {
 	return a.Status == http.StatusCreated || a.Status == http.StatusOK
 }
 
-// Settled: asking again with the same id would not tell more.
+// Settled says that asking again with the same id would not tell more.
 func (a *Answer) Settled() bool {
 	return a.Status != 0 && a.Status != http.StatusServiceUnavailable && a.Status != http.StatusGatewayTimeout
 }
@@ -80,6 +80,7 @@ func Call(ctx context.Context, order string, do func(context.Context) (api.Reser
 	return a
 }
 
+// Reserve asks for units of one SKU, once.
 func Reserve(ctx context.Context, c *api.Client, order, sku string, units, ttl int64) Answer {
 	a := Call(ctx, order, func(ctx context.Context) (api.Reservation, error) {
 		return c.Reserve(ctx, &api.ReserveRequest{OrderID: order, Lines: []api.Line{{SKU: sku, Quantity: units}}, TTL: ttl})
@@ -88,10 +89,12 @@ func Reserve(ctx context.Context, c *api.Client, order, sku string, units, ttl i
 	return a
 }
 
+// Confirm confirms the first attempt of an order, once.
 func Confirm(ctx context.Context, c *api.Client, order string) Answer {
 	return Call(ctx, order, func(ctx context.Context) (api.Reservation, error) { return c.Confirm(ctx, order, api.AttemptRequest{}) })
 }
 
+// Release gives back the first attempt of an order, once.
 func Release(ctx context.Context, c *api.Client, order string) Answer {
 	return Call(ctx, order, func(ctx context.Context) (api.Reservation, error) { return c.Release(ctx, order, api.AttemptRequest{}) })
 }
@@ -114,7 +117,7 @@ func Counts(answers []Answer) map[int]int {
 	return found
 }
 
-// A traffic is callers who come until they are told to stop. Some pay, some give back, most leave it.
+// A Traffic is callers who come until they are told to stop. Some pay, some give back, most leave it.
 type Traffic struct {
 	Shop   *Shop
 	Skus   []string
@@ -281,4 +284,5 @@ func Names(stem string, n int) []string {
 	return skus
 }
 
+// Shorten puts a text on one line.
 func Shorten(text string) string { return strings.Join(strings.Fields(text), " ") }

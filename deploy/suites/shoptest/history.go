@@ -76,7 +76,7 @@ func (h *History) Explained() (bool, error) {
 	return false, fmt.Errorf("a history of %d deeds was not judged within %v", len(h.deeds), historyTime)
 }
 
-// JudgeHistory: what the callers of one SKU were told is what a single shelf could have told them. Holds that were
+// JudgeHistory wants that what the callers of one SKU were told is what a single shelf could have told them. Holds that were
 // lost came back before the first acceptance under a later epoch; whoever got no answer took its units at some time if
 // Postgres has the order.
 func (s *Shop) JudgeHistory(sku string, units int64, reserves, ends []Answer, lost map[string]bool) {

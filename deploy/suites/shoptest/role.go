@@ -28,7 +28,7 @@ const (
 	MostTail  = 12 // lines of a log that are shown when a row breaks
 )
 
-// A role is one process of ours.
+// A Role is one process of ours.
 type Role struct {
 	Shop       *Shop
 	Kind       string
@@ -117,6 +117,7 @@ func (r *Role) Kill() {
 	}
 }
 
+// Pause stops the process by SIGSTOP, and makes sure that it stands.
 func (r *Role) Pause() {
 	r.Shop.T.Helper()
 	Need(r.Shop.T, r.Process.Pause())
@@ -125,6 +126,7 @@ func (r *Role) Pause() {
 	}
 }
 
+// Resume lets it go on.
 func (r *Role) Resume() {
 	r.Shop.T.Helper()
 	Need(r.Shop.T, r.Process.Resume())
@@ -138,6 +140,7 @@ func (r *Role) Stop() {
 	}
 }
 
+// Alive says whether the process runs, stopped or not.
 func (r *Role) Alive() bool {
 	select {
 	case <-r.Process.Done():
@@ -222,7 +225,7 @@ func (r *Role) scrape(ctx context.Context, labels ...string) (map[string]float64
 	return sums, nil
 }
 
-// A journal takes the log of one process and finds in it where the process listens.
+// A Journal takes the log of one process and finds in it where the process listens.
 type Journal struct {
 	Placed chan struct{} // closed once place is known
 	Place  struct {
@@ -255,6 +258,7 @@ func (j *Journal) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// Lines are all that was written so far.
 func (j *Journal) Lines() []string {
 	j.Mu.Lock()
 	defer j.Mu.Unlock()
@@ -272,6 +276,7 @@ func (j *Journal) Count(text string) int {
 	return found
 }
 
+// Tail is the last of them, for whoever asks why a row broke.
 func (j *Journal) Tail() string {
 	lines := j.Lines()
 	return "\n  " + strings.Join(lines[max(0, len(lines)-MostTail):], "\n  ")

@@ -17,7 +17,7 @@ import (
 func Main(m *testing.M) {
 	flag.Parse()
 	// Most of a row is waiting: for a fault to be noticed, for a time to pass.
-	if err := flag.Set("test.parallel", Size("6", "2")); err != nil {
+	if err := flag.Set("test.parallel", Size("4", "2")); err != nil {
 		panic(err)
 	}
 	if Full {
@@ -47,7 +47,7 @@ type Row struct {
 	open    time.Duration // the slowest recovery
 }
 
-// Smoke, if a suite sets it, are the rows of the small size, by the beginning of their names; the others then run in
+// Smoke is empty, or has the rows of the small size, by the beginning of their names; the others then run in
 // the full size only.
 var Smoke []string
 

@@ -28,7 +28,7 @@ import (
 // Prefix of the keys in Redis.
 const Prefix = "sp"
 
-// A plan says what a shop is made of.
+// A Plan says what a shop is made of.
 type Plan struct {
 	Shards      int // 0: one
 	Producers   int
@@ -56,7 +56,7 @@ type Plan struct {
 	PostgresOf     func(kind string) string // URL for a kind of role; nil: the database's own
 }
 
-// A shop is a whole stockpipe of one row's own: a Redis, a database, and real processes.
+// A Shop is a whole stockpipe of one row's own: a Redis, a database, and real processes.
 type Shop struct {
 	T    *testing.T
 	Row  *Row
@@ -293,7 +293,10 @@ func One[T any](s *Shop, sql string, arguments ...any) T {
 	return value
 }
 
+// Shard reads one shard of the shop's Redis.
 func (s *Shop) Shard(n int) *redisstock.Shard { return redisstock.NewShard(s.RDB, Prefix, n) }
+
+// Keys are those of the shard that a SKU lives in.
 func (s *Shop) Keys(sku string) redisstock.Keys {
 	return redisstock.NewKeys(Prefix, s.Homes[sku])
 }
@@ -310,6 +313,7 @@ func (s *Shop) InRedis(sku string) string {
 	return Quantities(field.Quantities)
 }
 
+// InPostgres is what the ledger has of a SKU, as available|held|committed.
 func (s *Shop) InPostgres(sku string) string {
 	s.T.Helper()
 	known, err := s.Ledger.Stock(s.T.Context(), sku)
@@ -317,6 +321,7 @@ func (s *Shop) InPostgres(sku string) string {
 	return Quantities(known.Quantities)
 }
 
+// Quantities prints available|held|committed.
 func Quantities(q stock.Quantities) string {
 	return fmt.Sprintf("%d|%d|%d", q.Available, q.Held, q.Committed)
 }

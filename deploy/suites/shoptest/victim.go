@@ -15,7 +15,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 )
 
-// A victim is a shop with what its fault needs.
+// A Victim is a shop with what its fault needs.
 type Victim struct {
 	*Shop
 	Replica     *sandbox.Redis
@@ -93,7 +93,7 @@ func (v *Victim) SellOut(units int) []Answer {
 	return answers
 }
 
-// JudgeGap: whoever asked after the fault was accepted under the new epoch, or told 503 or unknown; before it sold
+// JudgeGap wants that whoever asked after the fault was accepted under the new epoch, or told 503 or unknown; before it sold
 // again nobody was told anything else, least of all sold out.
 func (v *Victim) JudgeGap(answers []Answer, old int64, gone, opened time.Time) (refused int) {
 	v.T.Helper()
@@ -117,7 +117,7 @@ func (v *Victim) JudgeGap(answers []Answer, old int64, gone, opened time.Time) (
 	return refused
 }
 
-// JudgeEnd: what stands in both stores are exactly the units, and exactly the orders that were told so, besides some
+// JudgeEnd wants that what stands in both stores are exactly the units, and exactly the orders that were told so, besides some
 // whose callers got no answer.
 func (v *Victim) JudgeEnd(answers []Answer, persisted, lost map[string]bool, old int64, units int) {
 	v.T.Helper()
@@ -147,7 +147,7 @@ func (v *Victim) JudgeEnd(answers []Answer, persisted, lost map[string]bool, old
 	v.Shelf("tea", fmt.Sprintf("0|%d|0", units))
 }
 
-// JudgeVoices: a consumer that can not read says so calmly.
+// JudgeVoices wants that a consumer that can not read says so calmly.
 func (v *Victim) JudgeVoices(since time.Duration) {
 	v.T.Helper()
 	for _, c := range v.Living(Consumer) {
@@ -158,6 +158,7 @@ func (v *Victim) JudgeVoices(since time.Duration) {
 	}
 }
 
+// Slowest is the longest that anybody waited who asked between two times.
 func Slowest(answers []Answer, from, to time.Time) time.Duration {
 	var most time.Duration
 	for _, a := range answers {
