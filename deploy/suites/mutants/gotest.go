@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +55,11 @@ func (r *runner) ask(ctx context.Context, pkg string, names []string, overlay st
 	if overlay != "" {
 		args = append(args, "-failfast", "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	args = append(args, "./"+pkg)
+	if overlay != "" && r.recordsFailures(pkg) {
+		args = append(args, "-rapid.nofailfile")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	// An interrupt lets the tests take their servers down; the go command waits for them.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -72,6 +77,16 @@ func (r *runner) ask(ctx context.Context, pkg string, names []string, overlay st
 	s := read(out.Bytes())
 	s.ok = err == nil
 	return s, nil
+}
+
+// recordsFailures reports whether a package has property tests: they keep the input that broke them beside the code, to
+// try it again for ever, and what breaks a mutant has no place there.
+func (r *runner) recordsFailures(pkg string) bool {
+	files, _ := filepath.Glob(filepath.Join(r.root, pkg, "*_test.go")) // the pattern is a good one
+	return slices.ContainsFunc(files, func(name string) bool {
+		text, err := os.ReadFile(name)
+		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
 }
 
 // read makes sense of go test's events. Lines that are no events come from the go command itself.
