@@ -27,10 +27,7 @@ type Told struct {
 
 // An Attempt is one row of an order, whatever its age.
 type Attempt struct {
-	Key      int64 // of its row
-	Order    stock.Reservation
-	Due      time.Time // zero when never
-	Moved    time.Time
+	Found
 	Standing stock.Standing // of its last transition
 }
 
@@ -51,41 +48,18 @@ func (l *Ledger) CountOrphans(ctx context.Context, shard int) (n int, err error)
 
 // Attempts are all attempts of an order in one shard, the oldest first, at most limit.
 func (l *Ledger) Attempts(ctx context.Context, shard int, order string, limit int) ([]Attempt, error) {
-	rows, err := l.pool.Query(ctx, `select r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
-    coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
-from (select * from reservation where shard = $1 and order_id = $2 order by attempt limit $3) r
-cross join lateral (
-    select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
-    from reservation_line l where l.shard = $1 and l.order_id = $2 and l.attempt = r.attempt) n
-order by r.attempt`, shard, order, limit)
+	found, err := l.find(ctx, order, attemptsOf, shard, order, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the attempts of order %s: %w", order, err)
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Attempt, error) {
-		a := Attempt{Order: stock.Reservation{ID: order}}
-		r := &a.Order
-		r.Receipt.Shard = shard
-		var due *time.Time
-		var skus, asked, now []int64
-		err := row.Scan(&a.Key, &r.Attempt, &r.State, &r.Buyer, &r.ExpiresMillis, &due, &r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index,
-			&a.Moved, &skus, &asked, &now)
-		if due != nil {
-			a.Due = *due
-		}
-		for i := range skus {
-			r.Lines = append(r.Lines, stock.Line{SKU: skus[i], Asked: asked[i], Now: now[i]})
-		}
-		return a, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the attempts of order %s: %w", order, err)
-	}
+	attempts := make([]Attempt, len(found))
 	for i := range found {
-		if found[i].Standing, err = l.Standing(ctx, found[i].Order.Receipt); err != nil {
+		attempts[i].Found = found[i]
+		if attempts[i].Standing, err = l.Standing(ctx, found[i].Reservation.Receipt); err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	return attempts, nil
 }
 
 const toldColumns = `select e.epoch, e.seq, e.idx, e.id, e.buyer, e.body, e.at_ms, e.after_image from event e where e.shard = $1 and `

@@ -10,7 +10,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// Found is the newest attempt of an order in one shard, as it is persisted.
+// Found is an attempt of an order in one shard, as it is persisted.
 type Found struct {
 	Reservation stock.Reservation // Attempt is the attempt as asked
 	Key         int64             // of its row; above the attempt once a record was dropped after retention
@@ -24,30 +24,12 @@ func (l *Ledger) Lookup(ctx context.Context, order string) ([]Found, error) {
 	if stock.CheckOrderID("order_id", order) != nil {
 		return nil, nil // no such id was ever stored
 	}
-	rows, err := l.pool.Query(ctx, lookup, order)
-	if err != nil {
-		return nil, fmt.Errorf("look up order %s: %w", order, err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Found, error) { return scanFound(row, order) })
+	found, err := l.find(ctx, order, lookup, order)
 	if err != nil {
 		return nil, fmt.Errorf("look up order %s: %w", order, err)
 	}
 	return found, nil
 }
-
-// lookup goes shard by shard, for the key begins with the shard: asked for the order alone, Postgres would
-// read the whole index.
-const lookup = `
-	select s.number, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
-	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
-	from shard s
-	cross join lateral (
-		select attempt, asked, state, buyer, expires_ms, due, epoch, seq, idx, moved from reservation
-		where shard = s.number and order_id = $1 order by attempt desc limit 1) r
-	cross join lateral (
-		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
-		from reservation_line where shard = s.number and order_id = $1 and attempt = r.attempt) n
-	order by s.number`
 
 // Attempt finds one attempt of an order in one shard, as the client numbered it, with its lines; false where the shard
 // has none. Of two lives of an order, the second begun after Redis had forgotten the first, it is the newer one's.
@@ -55,11 +37,7 @@ func (l *Ledger) Attempt(ctx context.Context, shard int, order string, attempt i
 	if stock.CheckOrderID("order_id", order) != nil {
 		return Found{}, false, nil // no such id was ever stored
 	}
-	rows, err := l.pool.Query(ctx, attemptOf, shard, order, attempt)
-	if err != nil {
-		return Found{}, false, fmt.Errorf("look up attempt %d of order %s: %w", attempt, order, err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Found, error) { return scanFound(row, order) })
+	found, err := l.find(ctx, order, attemptOf, shard, order, attempt)
 	if err != nil {
 		return Found{}, false, fmt.Errorf("look up attempt %d of order %s: %w", attempt, order, err)
 	}
@@ -69,15 +47,39 @@ func (l *Ledger) Attempt(ctx context.Context, shard int, order string, attempt i
 	return found[0], true, nil
 }
 
-const attemptOf = `
-	select $1::bigint, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
+// What find reads: the rows r of reservation that a query picks, each with its lines.
+const (
+	selectFound = `
+	select r.shard, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
 	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
-	from (
-		select attempt, asked, state, buyer, expires_ms, due, epoch, seq, idx, moved from reservation
-		where shard = $1 and order_id = $2 and asked = $3 order by attempt desc limit 1) r
+	from `
+	withLines = `
 	cross join lateral (
 		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
-		from reservation_line where shard = $1 and order_id = $2 and attempt = r.attempt) n`
+		from reservation_line where shard = r.shard and order_id = r.order_id and attempt = r.attempt) n`
+
+	// lookup goes shard by shard, for the key begins with the shard: asked for the order alone, Postgres would
+	// read the whole index.
+	lookup = selectFound + `shard s
+	cross join lateral (
+		select * from reservation where shard = s.number and order_id = $1 order by attempt desc limit 1) r` + withLines + `
+	order by r.shard`
+
+	attemptOf = selectFound + `(
+		select * from reservation where shard = $1 and order_id = $2 and asked = $3 order by attempt desc limit 1) r` + withLines
+
+	attemptsOf = selectFound + `(
+		select * from reservation where shard = $1 and order_id = $2 order by attempt limit $3) r` + withLines + `
+	order by r.attempt`
+)
+
+func (l *Ledger) find(ctx context.Context, order, sql string, args ...any) ([]Found, error) {
+	rows, err := l.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Found, error) { return scanFound(row, order) })
+}
 
 func scanFound(row pgx.CollectableRow, order string) (Found, error) {
 	f := Found{Reservation: stock.Reservation{ID: order}}

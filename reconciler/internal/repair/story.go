@@ -135,7 +135,7 @@ func (w *ward) tellOrder(ctx context.Context, id string, limit int, story *Story
 }
 
 func attemptLine(a *ledger.Attempt) string {
-	r := &a.Order
+	r := &a.Reservation
 	line := fmt.Sprintf("attempt %d: %s since %s, receipt %s (%s), lines %s", r.Attempt, r.State, clockText(a.Moved), r.Receipt, a.Standing, event.FormatLines(r.Lines))
 	if a.Key != r.Attempt {
 		line += fmt.Sprintf(", kept as number %d", a.Key)
