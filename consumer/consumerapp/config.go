@@ -29,9 +29,10 @@ type Config struct {
 
 // Validate names the flag, its value and what would be accepted.
 func (c Config) Validate() error {
+	if err := config.CheckID("consumer-id", c.ConsumerID); err != nil {
+		return err
+	}
 	switch {
-	case config.CheckID("consumer-id", c.ConsumerID) != nil:
-		return config.CheckID("consumer-id", c.ConsumerID)
 	case c.Block < 10*time.Millisecond || c.Block > 5*time.Second:
 		return config.Bound("block", c.Block, "use 10ms to 5s")
 	case c.LogKeep != 0 && (c.LogKeep < time.Second || c.LogKeep > 24*time.Hour):

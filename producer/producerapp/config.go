@@ -53,10 +53,8 @@ func (c Config) Validate() error {
 		return config.Bound("max-lines", c.MaxLines, fmt.Sprintf("use 1 to %d", stock.MaxOrderLines))
 	case c.EpochMaxAge < time.Second || c.EpochMaxAge > 24*time.Hour:
 		return config.Bound("epoch-max-age", c.EpochMaxAge, "use 1s to 24h")
-	case config.CheckID("producer-id", c.ProducerID) != nil:
-		return config.CheckID("producer-id", c.ProducerID)
 	}
-	return nil
+	return config.CheckID("producer-id", c.ProducerID)
 }
 
 // id is the name of this process in the table of producers.

@@ -51,14 +51,16 @@ func Run(ctx context.Context, command string, c Config, out, errs io.Writer) int
 
 func run(ctx context.Context, command string, c Config, out io.Writer) (int, error) {
 	command, _, _ = strings.Cut(command, " ") // behind it are the names of arguments
-	if c.Once && command != "serve" && command != "once" {
+	alone := command == "serve" || command == "once"
+	if c.Once && !alone {
 		return exitFailed, fmt.Errorf("--once and --plan stand alone: leave out %q", command)
 	}
-	if c.Plan && !plannable[command] {
+	ordered, isVerb := orderOf(command, c)
+	if c.Plan && !alone && ordered.plan == nil {
 		return exitFailed, fmt.Errorf("--plan stands alone, or beside takeover, retry, repair or gapfill: %q has no plan, leave one of the two out", command)
 	}
-	if _, _, _, is := verbs(command, c); is {
-		return byVerb(ctx, command, c, out)
+	if isVerb {
+		return byVerb(ctx, command, ordered, c, out)
 	}
 	switch {
 	case c.Healthcheck:

@@ -166,9 +166,10 @@ func (u Unsafe) checks() redisstock.Unsafe {
 
 // Validate names the flag, its value and what would be accepted.
 func (c Config) Validate() error {
+	if err := config.CheckID("reconciler-id", c.ReconcilerID); err != nil {
+		return err
+	}
 	switch {
-	case config.CheckID("reconciler-id", c.ReconcilerID) != nil:
-		return config.CheckID("reconciler-id", c.ReconcilerID)
 	case c.AuditEvery < 100*time.Millisecond || c.AuditEvery > 24*time.Hour:
 		return config.Bound("audit-every", c.AuditEvery, "use 100ms to 24h")
 	case c.StuckAfter != 0 && (c.StuckAfter < time.Second || c.StuckAfter > 24*time.Hour):

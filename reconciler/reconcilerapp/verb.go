@@ -18,79 +18,90 @@ const passesAtOnce = 4
 // A verb works on one shard and says what it did, or would do.
 type verb func(ctx context.Context, w *repair.Warden, shard int) (repair.Report, error)
 
-// plannable are the commands that --plan may stand beside.
-var plannable = map[string]bool{"serve": true, "once": true, "takeover": true, "retry": true, "repair": true, "gapfill": true}
+// An order is a command that works shard by shard.
+type order struct {
+	shard int  // negative: all
+	do    verb // what is done
+	plan  verb // what --plan does; nil: the command only looks
+}
 
-// verbs are the commands that work shard by shard: the shard (all when negative), what is done, and what --plan does.
-// A command without a plan only looks.
-func verbs(command string, c Config) (shard int, do, plan verb, ok bool) {
+// orderOf is what a command orders; false for the commands that are no verbs.
+func orderOf(command string, c Config) (order, bool) {
 	switch command {
 	case "audit":
-		return c.Audit.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+		return order{c.Audit.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
 			return w.Audit(ctx, n, c.Audit.EveryOrder)
-		}, nil, true
+		}, nil}, true
 	case "repair":
-		return c.Repair.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) { return w.Repair(ctx, n) },
-			func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) { return w.PlanRepair(ctx, n) }, true
+		return order{c.Repair.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.Repair(ctx, n)
+		}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.PlanRepair(ctx, n)
+		}}, true
 	case "takeover":
-		return c.Takeover.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				if c.Takeover.Library != 0 {
-					return w.TakeOverTo(ctx, n, c.Takeover.Library, c.Takeover.Adopt)
+		return order{c.Takeover.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			if c.Takeover.Library != 0 {
+				return w.TakeOverTo(ctx, n, c.Takeover.Library, c.Takeover.Adopt)
+			}
+			return w.TakeOver(ctx, n, c.Takeover.Adopt, true)
+		}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			if c.Takeover.Library != 0 {
+				if err := w.MayTakeTo(ctx, c.Takeover.Library); err != nil {
+					return repair.Report{}, err
 				}
-				return w.TakeOver(ctx, n, c.Takeover.Adopt, true)
-			}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				if c.Takeover.Library != 0 {
-					if err := w.MayTakeTo(ctx, c.Takeover.Library); err != nil {
-						return repair.Report{}, err
-					}
-				}
-				return w.PlanTakeOver(ctx, n, c.Takeover.Adopt, true)
-			}, true
+			}
+			return w.PlanTakeOver(ctx, n, c.Takeover.Adopt, true)
+		}}, true
 	case "retry":
-		return c.Retry.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				return w.TakeOver(ctx, n, false, false)
-			}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				return w.PlanTakeOver(ctx, n, false, false)
-			}, true
+		return order{c.Retry.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.TakeOver(ctx, n, false, false)
+		}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.PlanTakeOver(ctx, n, false, false)
+		}}, true
 	case "gapfill":
-		return c.Gapfill.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				return w.GapFill(ctx, n, c.Gapfill.AcceptLoss)
-			}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
-				return w.PlanGapFill(ctx, n, c.Gapfill.AcceptLoss)
-			}, true
+		return order{c.Gapfill.Shard, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.GapFill(ctx, n, c.Gapfill.AcceptLoss)
+		}, func(ctx context.Context, w *repair.Warden, n int) (repair.Report, error) {
+			return w.PlanGapFill(ctx, n, c.Gapfill.AcceptLoss)
+		}}, true
 	}
-	return 0, nil, nil, false
+	return order{}, false
 }
 
 // pass is once and plan: all shards.
 func pass(ctx context.Context, c Config, out io.Writer) (int, error) {
-	mode := "once"
 	if c.Plan {
-		mode = "plan"
-	}
-	return onShards(ctx, c, out, mode, -1, func(ctx context.Context, w *repair.Warden, shard int) (repair.Report, error) {
-		if c.Plan {
+		return onShards(ctx, c, out, "plan", -1, func(ctx context.Context, w *repair.Warden, shard int) (repair.Report, error) {
 			return w.Plan(ctx, shard), nil
-		}
+		}, repair.Exit)
+	}
+	return onShards(ctx, c, out, "once", -1, func(ctx context.Context, w *repair.Warden, shard int) (repair.Report, error) {
 		return w.Once(ctx, shard), nil
-	})
+	}, repair.Exit)
 }
 
-// byVerb runs an operator's command, or its plan. What was asked for and done is clean.
-func byVerb(ctx context.Context, command string, c Config, out io.Writer) (int, error) {
+// byVerb runs an operator's command, or its plan.
+func byVerb(ctx context.Context, command string, o order, c Config, out io.Writer) (int, error) {
 	if command == "repair" {
 		c.OnTampered = string(repair.LedgerWins) // that is what the operator decides by typing it
 	}
-	shard, do, plan, _ := verbs(command, c)
 	if c.Plan {
-		return onShards(ctx, c, out, "plan of "+command, shard, plan)
+		return onShards(ctx, c, out, "plan of "+command, o.shard, o.plan, repair.Exit)
 	}
-	return onShards(ctx, c, out, command, shard, do)
+	return onShards(ctx, c, out, command, o.shard, o.do, exitAsked)
+}
+
+// exitAsked is the exit code of a verb: what was asked for and done is clean.
+func exitAsked(shards []repair.Report) int {
+	if code := repair.Exit(shards); code != repair.ExitRepaired {
+		return code
+	}
+	return repair.ExitClean
 }
 
 // onShards runs a verb on one shard, or on all of them, and writes what came of it. A shard that failed says so in its
 // report, beside the others.
-func onShards(ctx context.Context, c Config, out io.Writer, mode string, shard int, do verb) (int, error) {
+func onShards(ctx context.Context, c Config, out io.Writer, mode string, shard int, do verb, exit func([]repair.Report) int) (int, error) {
 	a, numbers, done, err := opened(ctx, c, shard)
 	if err != nil {
 		return unchecked(c, out, mode, err)
@@ -110,10 +121,7 @@ func onShards(ctx context.Context, c Config, out io.Writer, mode string, shard i
 		})
 	}
 	_ = group.Wait() // what failed stands in the reports
-	doc.Exit = repair.Exit(doc.Shards)
-	if _, _, _, isVerb := verbs(mode, c); isVerb && doc.Exit == repair.ExitRepaired {
-		doc.Exit = repair.ExitClean
-	}
+	doc.Exit = exit(doc.Shards)
 	return doc.Exit, doc.write(c, out)
 }
 

@@ -50,11 +50,10 @@ type history struct {
 	events  int
 	broken  bool // the fold ended at a flaw; contiguity and digests go on
 
-	previous stock.Position // where the epoch before ended
-	newest   stock.Position // of all entries of the epochs before, which an opening names
-	digest   *ledger.Digest
-	images   int    // after-images that disagree
-	image    string // the first of them
+	newest stock.Position // of all entries of the epochs before, which an opening names
+	digest *ledger.Digest
+	images int    // after-images that disagree
+	image  string // the first of them
 
 	flaws []Flaw
 	more  int
@@ -85,10 +84,7 @@ func (h *history) leave(last int64) {
 	}
 	// An opening names the newest entry, so an epoch that ended without one is passed over.
 	if last > 0 {
-		h.previous = stock.Position{Epoch: h.at.Epoch, Seq: last}
-	}
-	if last > 0 {
-		h.newest = h.previous
+		h.newest = stock.Position{Epoch: h.at.Epoch, Seq: last}
 	}
 }
 
@@ -213,7 +209,7 @@ func (h *history) fold(ctx context.Context, e *event.Entry) error {
 	if h.broken {
 		return nil
 	}
-	if e.Seq == 1 && (len(e.Ops) != 1 || e.Ops[0].Kind != stock.Opened || e.Ops[0].Continues != h.newest && e.Ops[0].Continues != h.previous) {
+	if e.Seq == 1 && (len(e.Ops) != 1 || e.Ops[0].Kind != stock.Opened || e.Ops[0].Continues != h.newest) {
 		h.flaw(Flaw{Epoch: e.Epoch, Position: e.Position.String(), Text: fmt.Sprintf("it does not open the epoch by continuing %s", h.newest)})
 	}
 	if err := h.again(ctx, e); err != nil {
