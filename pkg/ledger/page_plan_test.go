@@ -32,6 +32,11 @@ func TestAPageOfOrdersIsReadInTheOrderOfItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
+	for _, setting := range byKey {
+		if _, err := v.tx.Exec(ctx, setting); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rows, err := v.tx.Query(ctx, `explain (analyze, timing off) `+selectPage, int64(0), v.retention, "o-1", 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -43,5 +48,14 @@ func TestAPageOfOrdersIsReadInTheOrderOfItsKey(t *testing.T) {
 	text := strings.Join(plan, "\n")
 	if strings.Contains(text, "Bitmap Heap Scan") || strings.Contains(text, "Join Filter") || !strings.Contains(text, "rows=1000 ") {
 		t.Errorf("a page of 1,000 orders is not read from the key:\n%s", text)
+	}
+	if _, err := v.Page(ctx, "o-1", 1000); err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"enable_sort", "enable_bitmapscan"} {
+		var now string
+		if err := v.tx.QueryRow(ctx, "select current_setting($1)", setting).Scan(&now); err != nil || now != "on" {
+			t.Errorf("after a page %s is %q, %v: the invariants would join whole tables without it", setting, now, err)
+		}
 	}
 }

@@ -27,18 +27,11 @@ func (l *Ledger) View(ctx context.Context, shard int) (*View, error) {
 		return nil, err
 	}
 	v := &View{tx: tx, retention: l.retention.Milliseconds()}
-	if _, err = tx.Exec(ctx, byKey); err == nil {
-		v.shard, err = readShard(ctx, tx, shard)
-	}
-	if err != nil {
+	if v.shard, err = readShard(ctx, tx, shard); err != nil {
 		return nil, errors.Join(err, endReading(ctx, tx))
 	}
 	return v, nil
 }
-
-// byKey: on a table without statistics Postgres would rather sort all that lies behind a page's cursor than read one
-// page from the key.
-const byKey = `set local enable_sort = off; set local enable_bitmapscan = off`
 
 // Shard is the shard's row, its position above all.
 func (v *View) Shard() Shard { return v.shard }
@@ -80,17 +73,31 @@ from (select * from reservation r where ` + insideRetention + ` and r.order_id >
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = x.order_id and l.attempt = x.attempt order by l.sku offset 0) l
 order by x.order_id, l.sku`
 
+// byKey goes before a page: on a table without statistics Postgres would rather sort all that lies behind the cursor
+// than read one page from the key. byCost takes it back, for the invariants join whole tables in the same transaction.
+var (
+	byKey  = []string{`set local enable_sort to off`, `set local enable_bitmapscan to off`}
+	byCost = []string{`set local enable_sort to default`, `set local enable_bitmapscan to default`}
+)
+
 // Page is the orders inside the retention that follow the id after, by id, at most limit: an audit that cannot
 // look at all of them at once goes round.
 func (v *View) Page(ctx context.Context, after string, limit int) ([]stock.Reservation, error) {
 	var orders []stock.Reservation
-	rows, err := v.tx.Query(ctx, selectPage, v.shard.Number, v.retention, after, limit)
-	if err == nil {
-		err = eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
+	var queue pgx.Batch
+	for _, setting := range byKey {
+		queue.Queue(setting)
+	}
+	queue.Queue(selectPage, v.shard.Number, v.retention, after, limit).Query(func(rows pgx.Rows) error {
+		return eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
 			orders = append(orders, *r)
 			return nil
 		})
+	})
+	for _, setting := range byCost {
+		queue.Queue(setting)
 	}
+	err := v.tx.SendBatch(ctx, &queue).Close()
 	if err != nil {
 		return nil, fmt.Errorf("read a page of orders of shard %d: %w", v.shard.Number, err)
 	}
