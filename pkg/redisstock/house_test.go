@@ -17,6 +17,14 @@ func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 const testLedger = "led"
 
+// Names of the newest version's functions.
+var (
+	fnApply  = newest.apply
+	fnSettle = newest.settle
+	fnFence  = newest.fence
+	fnOpen   = newest.open
+)
+
 // A shop is one opened shard with a Desk, for tests.
 type shop struct {
 	t     testing.TB

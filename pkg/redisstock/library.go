@@ -45,14 +45,6 @@ func named(version int) functions {
 
 func libraryName(version int) string { return fmt.Sprintf("stockpipe_%d", version) }
 
-// Names of the newest version's functions.
-var (
-	fnApply  = newest.apply
-	fnSettle = newest.settle
-	fnFence  = newest.fence
-	fnOpen   = newest.open
-)
-
 // Libraries are the versions that this build carries, the newest first.
 func Libraries() []int64 {
 	if _, carried := LibraryText(LibraryVersion - 1); carried {

@@ -22,13 +22,12 @@ type Sampler struct {
 func NewSampler(s *Shard) *Sampler { return &Sampler{Shard: s} }
 
 // Sample reads everything that an audit compares in one MULTI: nothing comes in between.
-func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count int) (audit.Sample, error) {
-	for again := false; ; again = true {
-		sample, err := s.sample(ctx, ids, cursor, count)
-		if err != nil || again || !s.learn(sample.State["v"]) {
-			return sample, err
-		}
-	}
+func (s *Sampler) Sample(ctx context.Context, ids []string, cursor uint64, count int) (sample audit.Sample, err error) {
+	err = s.asked(func() (string, error) {
+		sample, err = s.sample(ctx, ids, cursor, count)
+		return sample.State["v"], err
+	})
+	return sample, err
 }
 
 func (s *Sampler) sample(ctx context.Context, ids []string, cursor uint64, count int) (audit.Sample, error) {
@@ -39,8 +38,7 @@ func (s *Sampler) sample(ctx context.Context, ids []string, cursor uint64, count
 		records = pipe.HMGet(ctx, s.keys.Orders, ids...)
 	}
 	page := pipe.HScan(ctx, s.keys.Orders, cursor, "", int64(count))
-	status := pipe.FCallRO(ctx, functionsOf(s.inForce()).status, s.keys.list())
-	plain := s.askPlain(ctx, pipe)
+	status := s.askStatus(ctx, pipe)
 	// An error of Exec that is a key of another type or a missing library is the reply to one command only.
 	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) && !isNoFunction(err) {
 		return audit.Sample{}, fmt.Errorf("sample shard %d: %w", s.number, err)
@@ -49,9 +47,6 @@ func (s *Sampler) sample(ctx context.Context, ids []string, cursor uint64, count
 		if err := cmd.Err(); err != nil && !isWrongType(err) {
 			return audit.Sample{}, fmt.Errorf("sample shard %d: %s: %w", s.number, cmd.Name(), err)
 		}
-	}
-	if err := plain.err(); err != nil {
-		return audit.Sample{}, fmt.Errorf("sample shard %d: %w", s.number, err)
 	}
 	out := audit.Sample{State: state.Val(), Records: map[string]string{}, Page: map[string]string{}}
 	if records != nil {
@@ -69,51 +64,36 @@ func (s *Sampler) sample(ctx context.Context, ids []string, cursor uint64, count
 		out.Page[pairs[i]] = pairs[i+1]
 	}
 	out.Next = next
-	text, err := status.Text()
-	switch {
-	case err == nil:
-		out.Status, err = parseStatus(text)
-		return out, err
-	case isNoFunction(err):
-		out.Status = plain.status()
-		return out, nil
+	var err error
+	if out.Status, err = status.status(); err != nil {
+		return out, fmt.Errorf("sample shard %d: %w", s.number, err)
 	}
-	return out, fmt.Errorf("sample shard %d: status: %w", s.number, err)
+	return out, nil
 }
 
 // Entry reads in one MULTI how the process stands and whether its log has the entry at a position. Without the
 // library the status is what the keys say; a key of another type has no entry.
 func (s *Sampler) Entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error) {
-	for again := false; ; again = true {
+	err = s.asked(func() (string, error) {
 		status, there, err = s.entry(ctx, at)
-		if err != nil || again || !s.learn(status.Version) {
-			return status, there, err
-		}
+		return status.Version, err
+	})
+	if err != nil {
+		err = fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
 	}
+	return status, there, err
 }
 
 func (s *Sampler) entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error) {
 	pipe := s.rdb.TxPipeline()
 	entry := pipe.XRangeN(ctx, s.keys.Log, at.String(), at.String(), 1)
-	asked := pipe.FCallRO(ctx, functionsOf(s.inForce()).status, s.keys.list())
-	plain := s.askPlain(ctx, pipe)
+	asked := s.askStatus(ctx, pipe)
 	if _, err := pipe.Exec(ctx); err != nil && !isWrongType(err) && !isNoFunction(err) {
-		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
+		return status, false, err
 	}
 	if err := entry.Err(); err != nil && !isWrongType(err) {
-		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
+		return status, false, err
 	}
-	if err := plain.err(); err != nil {
-		return status, false, fmt.Errorf("look for entry %s of shard %d: %w", at, s.number, err)
-	}
-	text, err := asked.Text()
-	switch {
-	case err == nil:
-		status, err = parseStatus(text)
-	case isNoFunction(err):
-		status, err = plain.status(), nil
-	default:
-		err = fmt.Errorf("look for entry %s of shard %d: status: %w", at, s.number, err)
-	}
+	status, err = asked.status()
 	return status, len(entry.Val()) > 0, err
 }

@@ -37,13 +37,12 @@ func (s *Shard) Keys() Keys { return s.keys }
 // Status asks the server process how it stands, by the version of the library that is in force there, whether this
 // build carries it or not. A server without it answers from the plain keys, with Loaded false. It works on a replica,
 // too.
-func (s *Shard) Status(ctx context.Context) (takeover.Status, error) {
-	for again := false; ; again = true {
-		status, err := s.statusBy(ctx, functionsOf(s.inForce()).status)
-		if err != nil || again || !s.learn(status.Version) {
-			return status, err
-		}
-	}
+func (s *Shard) Status(ctx context.Context) (status takeover.Status, err error) {
+	err = s.asked(func() (string, error) {
+		status, err = s.statusBy(ctx, functionsOf(s.inForce()).status)
+		return status.Version, err
+	})
+	return status, err
 }
 
 func (s *Shard) statusBy(ctx context.Context, function string) (takeover.Status, error) {
@@ -57,7 +56,7 @@ func (s *Shard) statusBy(ctx context.Context, function string) (takeover.Status,
 	return parseStatus(text)
 }
 
-// inForce is the version by which the shard is asked: each has a memory of its own of what it opened.
+// inForce is the version by which the shard is asked.
 func (s *Shard) inForce() int {
 	if version := s.library.Load(); version != 0 {
 		return int(version)
@@ -73,6 +72,16 @@ func (s *Shard) learn(version string) bool {
 	}
 	s.library.Store(n)
 	return true
+}
+
+// asked asks by the version that was seen last, and once more where the answer names another: each version has a
+// memory of its own of what it opened.
+func (s *Shard) asked(ask func() (version string, err error)) error {
+	version, err := ask()
+	if err == nil && s.learn(version) {
+		_, err = ask()
+	}
+	return err
 }
 
 func parseStatus(text string) (takeover.Status, error) {
@@ -150,6 +159,30 @@ func (s *Shard) plainStatus(ctx context.Context) (takeover.Status, error) {
 		return takeover.Status{}, fmt.Errorf("keys of shard %d: %w", s.number, err)
 	}
 	return p.status(), nil
+}
+
+// A statusReply is a status that was asked for within a pipeline, with what it is made of where there is no library.
+type statusReply struct {
+	text  *redis.Cmd
+	plain plain
+}
+
+func (s *Shard) askStatus(ctx context.Context, pipe redis.Pipeliner) statusReply {
+	return statusReply{text: pipe.FCallRO(ctx, functionsOf(s.inForce()).status, s.keys.list()), plain: s.askPlain(ctx, pipe)}
+}
+
+func (r statusReply) status() (takeover.Status, error) {
+	if err := r.plain.err(); err != nil {
+		return takeover.Status{}, err
+	}
+	text, err := r.text.Text()
+	switch {
+	case err == nil:
+		return parseStatus(text)
+	case isNoFunction(err):
+		return r.plain.status(), nil
+	}
+	return takeover.Status{}, fmt.Errorf("status: %w", err)
 }
 
 // call runs a function and splits its reply; a class other than OK is a *takeover.RefusedError.
