@@ -158,27 +158,44 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove an unfinished Postgres cluster: %w", err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of Postgres: %w", err)
-	}
-	if err := c.owner.give(dir); err != nil {
-		return fmt.Errorf("give the folder of Postgres to its user: %w", err)
+	if err := c.makeFolder(dir); err != nil {
+		return err
 	}
 	pwfile, err := c.passwordFile()
 	if err != nil {
 		return fmt.Errorf("write the password for initdb: %w", err)
 	}
 	defer os.Remove(pwfile)
-	var output strings.Builder
-	process, err := StartProcess(ctx, c.enter(dir, ProcessOptions{
+	err = c.run(ctx, c.enter(dir, ProcessOptions{
 		Path: filepath.Join(c.bin, "initdb"),
 		Args: []string{
 			"-U", superuser, "--pwfile=" + pwfile,
 			"--auth-local=trust", "--auth-host=scram-sha-256",
 			"-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions",
 		},
-		Stdout: &output, Stderr: &output,
 	}))
+	if err != nil {
+		return fmt.Errorf("make the Postgres cluster: %w", err)
+	}
+	return nil
+}
+
+// makeFolder makes a data folder that is not there yet, the owner's.
+func (c *cluster) makeFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of Postgres: %w", err)
+	}
+	if err := c.owner.give(dir); err != nil {
+		return fmt.Errorf("give the folder of Postgres to its user: %w", err)
+	}
+	return nil
+}
+
+// run runs one of Postgres' programs to its end. The error has what it said.
+func (c *cluster) run(ctx context.Context, options ProcessOptions) error {
+	var output strings.Builder
+	options.Stdout, options.Stderr = &output, &output
+	process, err := StartProcess(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -186,10 +203,10 @@ func (c *cluster) initdb(ctx context.Context, dir string) error {
 	case <-process.Done():
 	case <-ctx.Done():
 		process.Kill()
-		return fmt.Errorf("make the Postgres cluster: %w", ctx.Err())
+		return ctx.Err()
 	}
 	if process.Err() != nil {
-		return fmt.Errorf("make the Postgres cluster: initdb: %w: %s", process.Err(), strings.TrimSpace(output.String()))
+		return fmt.Errorf("%s: %w: %s", filepath.Base(options.Path), process.Err(), strings.TrimSpace(output.String()))
 	}
 	return nil
 }

@@ -101,11 +101,8 @@ func (c *cluster) copyOf(ctx context.Context, primary string, options StandbyOpt
 	if _, err := os.Stat(c.dir); err == nil {
 		return fmt.Errorf("the folder %s of a standby is there already: name another one, or remove it", c.dir)
 	}
-	if err := os.Mkdir(c.dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of a standby: %w", err)
-	}
-	if err := c.owner.give(c.dir); err != nil {
-		return fmt.Errorf("give the folder of a standby to its user: %w", err)
+	if err := c.makeFolder(c.dir); err != nil {
+		return err
 	}
 	if err := c.baseBackup(ctx, primary); err != nil {
 		return err
@@ -135,24 +132,12 @@ func (c *cluster) baseBackup(ctx context.Context, primary string) error {
 	if err != nil {
 		return fmt.Errorf("the address %q of the primary: %w", primary, err)
 	}
-	var output strings.Builder
 	set := c.enter(c.dir, ProcessOptions{
 		Path: program, Args: []string{"-h", host, "-p", port, "-U", superuser, "-X", "stream", "-c", "fast", "--no-sync"},
-		Stdout: &output, Stderr: &output,
 	})
 	set.Env = append(set.Env, "PGPASSWORD="+c.password)
-	process, err := StartProcess(ctx, set)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-process.Done():
-	case <-ctx.Done():
-		process.Kill()
-		return fmt.Errorf("copy the primary: %w", ctx.Err())
-	}
-	if process.Err() != nil {
-		return fmt.Errorf("copy the primary: pg_basebackup: %w: %s", process.Err(), strings.TrimSpace(output.String()))
+	if err := c.run(ctx, set); err != nil {
+		return fmt.Errorf("copy the primary: %w", err)
 	}
 	return nil
 }
