@@ -112,6 +112,18 @@ func goesOn(s *shoptest.Shop, hit time.Time) (*shoptest.Role, time.Duration) {
 	return awaitOwner(s, nil), reached
 }
 
+// openBooks is a shop whose roles can be made to fail, with orders coming in: what closeBooks judges in the end.
+func openBooks(r *shoptest.Row) (s *shoptest.Shop, load *shoptest.Traffic, units, epoch int64) {
+	r.T.Helper()
+	units = shoptest.Size[int64](20_000, 100_000)
+	s = shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, Failing: true})
+	s.Supply(units, "tea")
+	epoch = s.Epoch(0)
+	load = s.Traffic(12, 60*time.Millisecond, false, "tea")
+	load.More(50)
+	return s, load, units, epoch
+}
+
 // closeBooks ends the load, sells the rest, and judges: no takeover, each operation once, nothing oversold or lost.
 func closeBooks(s *shoptest.Shop, load *shoptest.Traffic, units, epoch int64) shoptest.Account {
 	s.T.Helper()
@@ -133,12 +145,7 @@ func closeBooks(s *shoptest.Shop, load *shoptest.Traffic, units, epoch int64) sh
 // and then lets both work: the one that was stopped goes on in the middle of a batch that is long applied.
 func TestZombieConsumerAmongTwoOwners(t *testing.T) {
 	r := shoptest.Begin(t, "consumer: two owners and a zombie")
-	units := shoptest.Size[int64](20_000, 100_000)
-	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, Failing: true})
-	s.Supply(units, "tea")
-	epoch := s.Epoch(0)
-	load := s.Traffic(12, 60*time.Millisecond, false, "tea")
-	load.More(50)
+	s, load, units, epoch := openBooks(r)
 	slowest := time.Duration(0)
 	for range shoptest.Size(1, 5) {
 		zombie := awaitOwner(s, nil)

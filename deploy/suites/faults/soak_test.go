@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -251,17 +252,11 @@ func (s *soak) judge(r *shoptest.Row, units map[string]int64) {
 			unknown[a.Order] = true
 		}
 	}
-	for i := range s.load.Ends {
-		a := &s.load.Ends[i]
-		if a.Accepted() && a.State == "confirmed" {
-			if state := s.State(a.Order); state != "confirmed" {
-				t.Errorf("order %s was told confirmed and is %q", a.Order, state)
-			}
-		}
-	}
 	strangers := 0
+	stands := map[string]string{}
 	for sku, stocked := range units {
-		receipts, _ := s.Reservations(sku)
+		receipts, states := s.Reservations(sku)
+		maps.Copy(stands, states)
 		for order := range receipts {
 			if !persisted[order] && !unknown[order] {
 				strangers++
@@ -270,6 +265,12 @@ func (s *soak) judge(r *shoptest.Row, units map[string]int64) {
 		if over := shoptest.One[int64](s.Shop, `select coalesce(sum(l.now), 0) from reservation r join reservation_line l using (shard, order_id, attempt)
 			where l.sku = $1 and r.state in ('held', 'confirmed')`, s.Numbers[sku]) - stocked; over > 0 {
 			t.Errorf("%d units of %s are sold too many", over, sku)
+		}
+	}
+	for i := range s.load.Ends {
+		a := &s.load.Ends[i]
+		if a.Accepted() && a.State == "confirmed" && stands[a.Order] != "confirmed" {
+			t.Errorf("order %s was told confirmed and is %q", a.Order, stands[a.Order])
 		}
 	}
 	if strangers > 0 {

@@ -18,12 +18,7 @@ const endedHolder = 5 * time.Second
 // another one goes on; the one that was stopped finds its transaction gone.
 func TestConsumerStoppedInsideItsTransaction(t *testing.T) {
 	r := shoptest.Begin(t, "consumer stopped inside its transaction")
-	units := shoptest.Size[int64](20_000, 100_000)
-	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, Failing: true})
-	s.Supply(units, "tea")
-	epoch := s.Epoch(0)
-	load := s.Traffic(12, 60*time.Millisecond, false, "tea")
-	load.More(50)
+	s, load, units, epoch := openBooks(r)
 	slowest := time.Duration(0)
 	for range shoptest.Size(1, 3) {
 		stopped := awaitOwner(s, nil)
