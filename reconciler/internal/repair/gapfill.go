@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,9 +181,9 @@ func (w *ward) fields(ctx context.Context) (map[int64]event.Field, error) {
 	}
 	out := map[int64]event.Field{}
 	for name, text := range state {
-		var sku int64
-		if _, err := fmt.Sscanf(name, "%d", &sku); err != nil || fmt.Sprint(sku) != name {
-			continue
+		sku, err := strconv.ParseInt(name, 10, 64)
+		if err != nil || strconv.FormatInt(sku, 10) != name {
+			continue // a word of the protocol, or nobody's field
 		}
 		if field, err := event.ParseField(text); err == nil {
 			out[sku] = field
