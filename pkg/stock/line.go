@@ -7,11 +7,12 @@ import (
 )
 
 // A Line is one SKU of an order: what was asked for, and how much of it stands now. The two differ once a
-// part was confirmed or released.
+// part was confirmed, released, replaced, cancelled or fulfilled, or when not all of it was there to take.
 type Line struct {
-	SKU   int64 // the SKU's number in the ledger, at least 1
-	Asked int64 // units asked for; in a document the signed movement
-	Now   int64 // units that stand now; equal to Asked in a new order
+	SKU       int64 // the SKU's number in the ledger, at least 1
+	Asked     int64 // units asked for, 0 for a line that only a replace brought; in a document the signed movement
+	Now       int64 // units that are held or committed now; of an ended order those that it gave back last
+	Fulfilled int64 // units that were shipped, of a confirmed order
 }
 
 // Lines are the lines of one order in canonical form: one a SKU, ordered by SKU number.
