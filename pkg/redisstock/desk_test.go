@@ -418,7 +418,7 @@ func TestFrozenSKUTakesNothingAndLetsGo(t *testing.T) {
 	s.sku(1, 10)
 	s.sku(2, 10)
 	s.do(reserve("a", one(1, 1)))
-	freeze := stock.Operation{Kind: stock.Configure, ID: "~~set", Lines: stock.Lines{{SKU: 1}}, Settings: stock.Settings{Frozen: true}}
+	freeze := stock.Operation{Kind: stock.Configure, ID: "~~set", Lines: stock.Lines{{SKU: 1}}, Change: stock.Change{Frozen: stock.On, Opens: stock.Keep, Limit: stock.Keep}}
 	if out := s.do(freeze); out.Code != stock.Accepted {
 		t.Fatalf("%+v", out)
 	}
@@ -431,7 +431,7 @@ func TestFrozenSKUTakesNothingAndLetsGo(t *testing.T) {
 	if out := s.do(move(stock.Release, "a")); out.Code != stock.Accepted {
 		t.Fatalf("%+v", out)
 	}
-	freeze.Settings.Frozen = false
+	freeze.Change.Frozen = stock.Off
 	s.do(freeze)
 	if out := s.do(reserve("b", one(1, 1))); out.Code != stock.Accepted {
 		t.Fatalf("%+v", out)

@@ -106,7 +106,7 @@ func TestACallWithoutARecordLeavesTheMarkBehind(t *testing.T) {
 	ctx := t.Context()
 	s := openShop(t, sandboxtest.SharedRedis(t), "")
 	s.sku(1, 10)
-	freeze := stock.Operation{Kind: stock.Configure, ID: "~~freeze", Lines: stock.Lines{{SKU: 1}}, Settings: stock.Settings{Frozen: true}}
+	freeze := stock.Operation{Kind: stock.Configure, ID: "~~freeze", Lines: stock.Lines{{SKU: 1}}, Change: stock.Change{Frozen: stock.On, Opens: stock.Keep, Limit: stock.Keep}}
 	if out, err := s.desk.Do(ctx, 0, freeze); err != nil || out.Code != stock.Accepted {
 		t.Fatal(out, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stockpipe/stockpipe/pkg/audit"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
@@ -39,7 +40,7 @@ func TestShardIsAskedByTheVersionInForce(t *testing.T) {
 		}
 	}
 	sampler := NewSampler(NewShard(s.rdb, s.desk.prefix, 0))
-	sample, err := sampler.Sample(ctx, nil, 0, 10)
+	sample, err := sampler.Sample(ctx, audit.Question{Page: 10})
 	if err != nil || !sample.Status.Open() {
 		t.Errorf("a sample says %+v, %v", sample.Status, err)
 	}

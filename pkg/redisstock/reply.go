@@ -86,6 +86,7 @@ var recordCodes = map[byte]stock.Code{
 // skuCodes are the letters that a SKU number follows.
 var skuCodes = map[byte]stock.Code{
 	'u': stock.MissingSKU, 'f': stock.FrozenSKU, 'c': stock.ClosedSKU, 'o': stock.UnopenedSKU, 'i': stock.Inconsistent,
+	'b': stock.BuyerMissing, 'w': stock.Uncounted,
 }
 
 func outcome(op *stock.Operation, line string, receipt stock.Receipt, time int64) (stock.Outcome, error) {
@@ -118,6 +119,10 @@ func outcome(op *stock.Operation, line string, receipt stock.Receipt, time int64
 		return stock.Outcome{Code: stock.Damaged}, nil
 	case 't':
 		return stock.Outcome{Code: stock.Overdue}, nil
+	case 'z':
+		return stock.Outcome{Code: stock.OutOfBounds}, nil
+	case 'l':
+		return limited(op, text)
 	case '-':
 		short, err := shorts(op, text)
 		return stock.Outcome{Code: stock.SoldOut, Short: short}, err
@@ -126,6 +131,23 @@ func outcome(op *stock.Operation, line string, receipt stock.Receipt, time int64
 		return stock.Outcome{Code: stock.NotAllowed, Receipt: receipt, Short: short}, err
 	}
 	return stock.Outcome{}, fmt.Errorf("unexpected answer %q to operation %c of %s", line, op.Kind, op.ID)
+}
+
+// limited reads "<sku>=<what the buyer has>/<limit>".
+func limited(op *stock.Operation, text string) (stock.Outcome, error) {
+	sku, rest, _ := strings.Cut(text, "=")
+	have, limit, _ := strings.Cut(rest, "/")
+	out := stock.Outcome{Code: stock.LimitReached}
+	for _, number := range []struct {
+		to   *int64
+		text string
+	}{{&out.SKU, sku}, {&out.Bought, have}, {&out.Limit, limit}} {
+		var err error
+		if *number.to, err = strconv.ParseInt(number.text, 10, 64); err != nil {
+			return stock.Outcome{}, fmt.Errorf("unexpected limit %q for %s", text, op.ID)
+		}
+	}
+	return out, nil
 }
 
 // shorts reads "<sku>=<available>,…" beside the lines that were asked for. A late confirm names no lines, so

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -205,6 +206,33 @@ func isNoFunction(err error) bool { return serverSays(err, "Function not found")
 func serverSays(err error, text string) bool {
 	var server redis.Error
 	return errors.As(err, &server) && strings.Contains(server.Error(), text)
+}
+
+// MaxForget is how many records one call of Forget drops at most.
+const MaxForget = 256
+
+// Forget drops the records of orders and documents that ended or were confirmed, each only while it stands where the
+// ledger knows it, and gives how many were there. Nothing that anybody counts changes, so it leaves no entry. It may be
+// repeated. A shard that is not open under this epoch is a *takeover.RefusedError.
+func (s *Shard) Forget(ctx context.Context, e stock.Epoch, endings []stock.Ending) (dropped int, err error) {
+	for batch := range slices.Chunk(endings, MaxForget) {
+		args := make([]any, 0, 2+2*len(batch))
+		args = append(args, e.Token(), e.Applied)
+		for _, ending := range batch {
+			r := ending.Receipt
+			args = append(args, ending.ID, fmt.Sprintf("%s-%d", r.Position, r.Index))
+		}
+		got, err := s.call(ctx, functionsOf(e.Library).forget, s.keys.list(), args...)
+		if err != nil {
+			return dropped, err
+		}
+		n, err := strconv.Atoi(got.rest)
+		if err != nil {
+			return dropped, fmt.Errorf("unexpected answer %q to a forget", got.rest)
+		}
+		dropped += n
+	}
+	return dropped, nil
 }
 
 // Range reads log entries after a position (exclusive), oldest first, at most count, without judging them. A

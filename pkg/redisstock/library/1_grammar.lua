@@ -1,13 +1,14 @@
 #!lua name=stockpipe_1
 -- stockpipe's function library, version 1: every change of a shard's stock goes through here, and each call is
 -- one entry of the shard's log. The grammar of bodies, records and entries is decision 0001 (package event is
--- its Go twin); the rules and their reasons are decision 0002.
+-- its Go twin); the rules and their reasons are decisions 0002 and, for how orders move, 0006.
 --
 -- KEYS of every function: 1 state (hash)  2 orders (hash)  3 buyers (hash)  4 log (stream)   -- one hash tag
 -- fence and put have a fifth, where a log that stands in the way is kept as evidence.
 --
 -- stockpipe_1_apply   token, min seq, deadline ms, operations   -> reply; may take units; refused when over maxmemory
 -- stockpipe_1_settle  the same; never takes units, so that confirms and releases work in a full Redis
+-- stockpipe_1_forget  token, min seq, id, position, …           -> "OK <seq> <time>\n<dropped>"; no entry, nothing is counted by it
 -- stockpipe_1_fence   token, nonce, version, adopt ("1" or "")   -> "OK 0 <time>\n<old token>\n<old seq>\n<old mode>"
 -- stockpipe_1_put     token, nonce, seq, target, verb, arguments… -> "OK <seq> 0"
 -- stockpipe_1_open    token, nonce, seq, position continued       -> "OK 1 <time>"
@@ -16,8 +17,9 @@
 -- Reply of apply and settle: "<class> <seq> <time ms>" and, when the class is OK, a newline and either "*" (all
 -- accepted) or one line an operation: + accepted (with the record, unless reserve or sale), = replayed with the
 -- record, ! conflict with the record, ? no record, > again, < retake with the record, d not due with the record,
--- t overdue, x its record is unreadable, u / f / c / o / i a SKU that is unknown, frozen, closed, not open yet, inconsistent,
--- - sold out and m document refused (accepted as an entry), both with "<sku>=<available>,…".
+-- t overdue, x its record is unreadable, z out of bounds, u / f / c / o / i / b / w a SKU that is unknown, frozen, closed,
+-- not open yet, inconsistent, limited while the order names no buyer, limited and not counted yet, l a limit reached with
+-- "<sku>=<what the buyer has>/<limit>", - sold out and m document refused (accepted as an entry), both with "<sku>=<available>,…".
 -- Other classes, in order of precedence: BAD, MISSING, EPOCH, VERSION, CLOSED, FENCED, TORN, REWOUND, LATE.
 
 local VERSION = '1'
@@ -54,12 +56,26 @@ local function room(lines)
   cacheSize = cacheSize + lines
 end
 
--- readLines parses "<sku>=<asked>[:<now>],…" into {sku = {…}, units = {now…}, n}; signed for documents.
-local function readLines(text, signed)
-  local key = signed and '~' .. text or text
+-- readNow reads what stands behind the asked units of a record's line, "<now>" or "<now>:<fulfilled>": now, fulfilled.
+local function readNow(text, asked)
+  local now, done = match(text, '^(%d+):?(%d*)$')
+  if not now then return nil end
+  local fulfilled = done == '' and 0 or whole(done, MAX_LINE, 7)
+  now = whole(now, MAX_LINE, 7)
+  if not now or not fulfilled or (done ~= '') ~= (fulfilled > 0) or (done == '' and find(text, ':', 1, true)) then return nil end
+  if fulfilled == 0 and now == asked then return nil end -- written shorter
+  return now, fulfilled
+end
+
+-- readLines parses "<sku>=<asked>[:<now>[:<fulfilled>]],…" into {sku = {…}, units = {now…}, n}, with asked = {…} and
+-- done = {…} beside where a line has more than asked units. Form '~' are signed movements, form '=' results, which may be 0.
+local function readLines(text, form)
+  local key = form and form .. text or text
   local cached = cachedLines[key]
   if cached then return cached end
   local sku, units, n, length, last = {}, {}, 0, -1, 0
+  local first, done
+  if not form and find(text, ':', 1, true) then first, done = {}, {} end
   local at, stop, number, asked, now = 1
   while at <= #text do
     -- Anchored: a search that may begin anywhere costs the square of the length where there is no match, and a
@@ -69,15 +85,20 @@ local function readLines(text, signed)
     at = stop + 2
     local id = whole(number, MAX_STOCK, 16)
     local quantity
-    if signed then
+    if form == '~' then
       local sign, digits = match(asked, '^([+-])(%d+)$')
       quantity = sign and whole(digits, MAX_MOVE, 9)
       if quantity and sign == '-' then quantity = quantity > 0 and -quantity or nil end
       if now ~= '' then quantity = nil end
     else
       quantity = whole(asked, MAX_LINE, 7)
-      if quantity and quantity < 1 then quantity = nil end
-      if quantity and now ~= '' then quantity = whole(now, MAX_LINE, 7) end
+      if first then first[n + 1], done[n + 1] = quantity, 0 end
+      if now ~= '' then
+        if form then quantity = nil end
+        if quantity then quantity, done[n + 1] = readNow(now, quantity) end
+      elseif not form and quantity and quantity < 1 then
+        quantity = nil
+      end
     end
     if not id or id <= last or not quantity then return nil end
     n, last = n + 1, id
@@ -85,7 +106,7 @@ local function readLines(text, signed)
     sku[n], units[n] = number, quantity
   end
   if n == 0 or n > MAX_ORDER_LINES or length ~= #text then return nil end
-  cached = { sku = sku, units = units, n = n }
+  cached = { sku = sku, units = units, n = n, asked = first, done = done }
   room(n)
   cachedLines[key] = cached
   return cached
@@ -93,35 +114,81 @@ end
 
 local readers = {}
 local function taking(text)
-  local ttl, attempt, lines, known = match(text, '^.(%d*)|(%d+)|([^|]+)|?(k?)$')
-  if not ttl or #text ~= 3 + #ttl + #attempt + #lines + (known == 'k' and 2 or 0) then return nil end
-  local op = { attempt = whole(attempt, MAX_ATTEMPT, 9), attemptText = attempt, known = known == 'k', text = lines, lines = readLines(lines) }
-  if not op.attempt or op.attempt < 1 or not op.lines or find(lines, ':', 1, true) then return nil end
+  local ttl, attempt, lines, flags = match(text, '^.(%d*)|(%d+)|([^|]+)|?(p?k?)$')
+  if not ttl or #text ~= 3 + #ttl + #attempt + #lines + (flags ~= '' and 1 + #flags or 0) then return nil end
+  local op = { attempt = whole(attempt, MAX_ATTEMPT, 9), attemptText = attempt, text = lines, lines = readLines(lines), named = true }
+  if not op.attempt or op.attempt < 1 or not op.lines or op.lines.asked then return nil end
+  op.partial, op.known, op.flags = find(flags, 'p', 1, true), find(flags, 'k', 1, true), flags ~= '' and '|' .. flags or ''
   return op, ttl
 end
 function readers.R(text)
   local op, ttl = taking(text)
   if not op then return nil end
   op.ttl = whole(ttl, MAX_TTL, 8)
+  op.head = 'R' .. ttl .. '|' .. op.attemptText .. '|'
   return op.ttl and op.ttl >= MIN_TTL and op or nil
 end
 function readers.S(text)
   local op, ttl = taking(text)
-  return op and ttl == '' and op or nil
+  if not op or ttl ~= '' then return nil end
+  op.head = 'S|' .. op.attemptText .. '|'
+  return op
 end
+-- moving reads "<letter><attempt>[|<rest>]".
 local function moving(text)
-  local attempt = whole(sub(text, 2), MAX_ATTEMPT, 9)
-  return attempt and attempt > 0 and { attempt = attempt } or nil
+  local attempt, rest = match(text, '^.(%d+)|?([^|]*)$')
+  local n = whole(attempt, MAX_ATTEMPT, 9)
+  if not n or n < 1 or #text ~= 1 + #attempt + (rest ~= '' and 1 + #rest or 0) then return nil end
+  return { attempt = n }, rest
 end
-readers.C, readers.X, readers.E = moving, moving, moving
+local function resulting(text)
+  local op, results = moving(text)
+  if not op or results == '' then return op end
+  op.results = readLines(results, '=')
+  return op.results and op
+end
+readers.C, readers.X = resulting, resulting
 function readers.L(text)
-  local op = moving(text)
+  local op = resulting(text)
   return op and op.attempt < MAX_ATTEMPT and op or nil -- it becomes the next attempt
 end
+function readers.E(text)
+  local op, rest = moving(text)
+  return rest == '' and op or nil
+end
+function readers.U(text)
+  local op, till = moving(text)
+  if not op then return nil end
+  op.till, op.tillText = whole(till, MAX_STOCK, 16), till
+  return op.till and op or nil
+end
+function readers.P(text)
+  local op, lines = moving(text)
+  if not op or lines == '' then return nil end
+  op.lines = readLines(lines)
+  return op.lines and not op.lines.asked and op or nil
+end
+-- The kinds of documents: what their movements do to available and to committed, and whether they name an order.
+local DOCUMENTS = {
+  receive = { 1, 0 }, adjust = { 1, 0 }, count = { 1, 0 }, ['return'] = { 1, 0, 'may' }, fulfil = { 0, 1, 'must' }, cancel = { 1, -1, 'must' },
+}
 function readers.M(text)
-  local deadline, document, reason, lines = match(text, '^M(%d+)|([%w._-]+)|([%w._-]+)|([^|]+)$')
-  local op = { deadline = whole(deadline, MAX_STOCK, 16), text = lines, lines = lines and readLines(lines, true) }
-  if not op.deadline or not op.lines or op.lines.n > MAX_LINES or #document > 32 or #reason > 32 then return nil end
+  local deadline, document, reason, lines, rest = match(text, '^M(%d+)|([%w._-]+)|([%w._-]+)|([^|]+)(.*)$')
+  local op = { deadline = whole(deadline, MAX_STOCK, 16), text = lines, lines = lines and readLines(lines, '~') }
+  local kind = DOCUMENTS[document]
+  if not op.deadline or not op.lines or not kind or op.lines.n > MAX_LINES or #reason > 32 then return nil end
+  op.available, op.committed, op.named = kind[1], kind[2], document == 'cancel'
+  if rest ~= '' then
+    local order, key, asked = match(rest, '^|([%w._:-]+)|(%d+)|(%d+)$')
+    key, op.asked = whole(key, MAX_ATTEMPT, 9), whole(asked, MAX_ATTEMPT, 9)
+    if not key or key < 1 or not op.asked or #order > 64 then return nil end
+    op.order = order
+  end
+  if (op.order and not kind[3]) or (kind[3] == 'must' and not op.order) then return nil end
+  for i = 1, op.lines.n do
+    local units = op.lines.units[i]
+    if document == 'fulfil' and units >= 0 or document == 'cancel' and units <= 0 or document == 'return' and units < 0 then return nil end
+  end
   return op
 end
 -- Well-formed UTF-8 by lead byte. A name that Postgres cannot store must not get into the log.
@@ -147,16 +214,17 @@ function readers.N(text)
   local id = whole(number, MAX_STOCK, 16)
   if not op.deadline or not op.opening or not id or id < 1 or #name > 192 or not isName(name) then return nil end
   op.text = number .. '=+' .. opening
-  op.lines = readLines(op.text, true)
+  op.lines = readLines(op.text, '~')
   return op
 end
+-- Changes of the two flags, f and c.
+local CHANGES = { [''] = true, ['+f'] = true, ['-f'] = true, ['+c'] = true, ['-c'] = true, ['+f+c'] = true, ['+f-c'] = true, ['-f+c'] = true, ['-f-c'] = true }
 function readers.T(text)
-  local number, opens, flags, limit = match(text, '^T(%d+)|(%d+)|(f?c?)|(%d+)$')
+  local number, opens, changes, limit = match(text, '^T(%d+)|([%d-]+)|([fc+-]*)|([%d-]+)$')
   local id = whole(number, MAX_STOCK, 16)
-  -- A buyer limit needs the count of what buyers hold; this version has none, so it refuses to promise one.
-  if not id or id < 1 or not whole(opens, MAX_STOCK, 16) or limit ~= '0' then return nil end
-  local tail = (opens ~= '0' or flags ~= '') and '|' .. opens .. '|' .. flags .. '|0' or ''
-  return { tail = tail, lines = { sku = { number }, units = { 0 }, n = 1 } }
+  if not id or id < 1 or not CHANGES[changes] then return nil end
+  if opens ~= '-' and not whole(opens, MAX_STOCK, 16) or limit ~= '-' and not whole(limit, MAX_MOVE, 9) then return nil end
+  return { opens = opens, changes = changes, limit = limit, lines = { sku = { number }, units = { 0 }, n = 1 } }
 end
 
 local function readBody(text)
@@ -194,7 +262,7 @@ local function readItems(items, parsed, n)
     if (space == '') ~= (left == 0) then return nil end
     if comma then
       item, who = sub(item, 1, comma - 1), sub(item, comma + 1)
-      if who == '' or #who > 64 or find(who, '[^%w._:@+-]') or not parsed.attemptText then return nil end
+      if who == '' or #who > 64 or find(who, '[^%w._:@+-]') or not parsed.named then return nil end
     end
     local name = match(item, '^~?~?([%w._:-]+)$')
     n = n + 1
@@ -226,7 +294,7 @@ local function readCall(text)
       n = readItems(items, parsed, n)
     else
       n = readNames(items, n)
-      if n and not previous and length == #text and parsed.attemptText and parsed.lines.n == 1 then return n, parsed end
+      if n and not previous and length == #text and parsed.attemptText and parsed.lines.n == 1 and not parsed.partial then return n, parsed end
       if n then spread(parsed, before + 1, n) end
     end
     if not n then return nil end

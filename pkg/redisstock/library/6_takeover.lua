@@ -1,4 +1,4 @@
--- Part 4: fence, put, open and status, for takeovers and audits.
+-- Part 6: fence, put, open and status, for takeovers and audits, and forget, for retention.
 
 -- epochOf splits "<ledger>.<epoch>".
 local function epochOf(token) return match(token or '', '^(.+)%.(%d+)$') end
@@ -92,7 +92,7 @@ local function status(keys)
   out[8] = 'absent'
   if mine then
     local same = mine.e == out[1] and mine.n == out[4] and format('%d', mine.q) == out[2]
-    same = same and (out[3] ~= 'open' or out[6] == markOf(mine) and out[7] == mine.n)
+    same = same and (out[3] ~= 'open' or out[6] == markOf(mine) and out[7] == buyersMark(mine))
     out[8] = same and 'same' or 'differs'
   end
   out[9], out[10], out[11] = format('%d', now()), '', ''
@@ -104,6 +104,34 @@ local function status(keys)
   return concat(out, '\n')
 end
 
+local MAX_FORGET = 256 -- records of one call
+
+-- forget drops records of orders and documents that ended or were confirmed, each only while it stands at the position
+-- that Postgres knows. No entry: nothing that anybody counts changes, and the sentinel stays as it is.
+local function forget(keys, args)
+  if not call then bind() end
+  local minSeq, pairs_ = whole(args[2], MAX_STOCK, 16), (#args - 2) / 2
+  if not minSeq or pairs_ < 1 or pairs_ > MAX_FORGET or pairs_ ~= floor(pairs_) then return reply('BAD') end
+  local names = {}
+  for i = 1, pairs_ do names[i] = args[2 * i + 1] end
+  local records = call('HMGET', keys[2], '~', unpack(names))
+  local values = call('HMGET', keys[1], 'e', 'q', 'm', 'n', 'v')
+  local class = guard(keys, args[1], minSeq, values, records[1])
+  local seq, time = tonumber(values[2] or 0), now()
+  if class then return reply(class, seq, time) end
+  local gone, n = {}, 0
+  for i = 1, pairs_ do
+    local state, place = match(records[i + 1] or '', '^(%l)|(%d+%-%d+%-%d+)|')
+    if state and state ~= 'h' and place == args[2 * i + 2] and names[i] ~= '~' then
+      n = n + 1
+      gone[n] = names[i]
+    end
+  end
+  if n > 0 then call('HDEL', keys[2], unpack(gone)) end
+  return reply('OK', seq, time) .. '\n' .. format('%d', n)
+end
+
+redis.register_function { function_name = 'stockpipe_1_forget', callback = forget, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_apply', callback = apply, flags = {} }
 redis.register_function { function_name = 'stockpipe_1_settle', callback = settle, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_fence', callback = fence, flags = { 'allow-oom' } }

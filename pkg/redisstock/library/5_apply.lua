@@ -1,8 +1,8 @@
--- Part 3: apply and settle: read all, check all, write the entry, then the rest.
+-- Part 5: apply and settle: read all, check all, write the entry, then the rest.
 
 -- Letters that settle refuses, because they take units, and letters whose lines are in the record.
-local TAKES = { R = true, S = true, L = true, M = true, N = true }
-local STORED = { C = true, L = true, X = true, E = true }
+local TAKES = { R = true, S = true, L = true, M = true, N = true, P = true }
+local STORED = { C = true, L = true, X = true, E = true, P = true }
 
 local function seat(lines, skus)
   for i = 1, lines.n do
@@ -25,16 +25,17 @@ local function seatAll(n, records, alike)
   end
   local lines = 0
   for i = 1, n do
-    local these = op[i].lines
+    local these, stored = op[i].lines, nil
     if STORED[op[i].kind] then
       local record = records[i + 1]
       local _, _, _, _, text = readRecord(record or '')
-      these = text and readLines(text)
+      stored = text and readLines(text)
       -- A damaged record stops its own order, not the strangers that share the call.
-      damaged[i] = record and not these
+      damaged[i] = record and not stored
     end
-    local count = these and these.n or 0
+    local count = (these and these.n or 0) + (stored and stored.n or 0)
     if i > 1 and lines + count > MAX_LINES then return i - 1 end
+    if stored then lines = seat(stored, lines) end
     if these then lines = seat(these, lines) end
   end
   return n
@@ -69,13 +70,13 @@ local function takeAlike(n, o, records, time, place, write)
   return taken
 end
 
--- entryText writes the accepted operations as the log keeps them.
-local function entryText(n, lines)
+-- entryText writes the accepted operations as the log keeps them: told has the bodies that say more than the caller did.
+local function entryText(n, lines, told)
   local out, k, last = {}, 0, nil
   for i = 1, n do
     local first = sub(lines[i], 1, 1)
     if first == '+' or first == 'm' then
-      local body = first == 'm' and 'm' .. sub(op[i].body, 2) or op[i].body
+      local body = told[i] or op[i].body
       if body ~= last then
         k = k + 1
         out[k] = (last and ';' or '') .. body
@@ -86,6 +87,28 @@ local function entryText(n, lines)
     end
   end
   return concat(out)
+end
+
+-- commitCounts writes what buyers have now. Nothing is left of a count that came back to nothing.
+local function commitCounts(mine)
+  local fields, k, gone, g = { '~', buyersMark(mine) }, 2, {}, 0
+  for field, have in pairs(counts) do
+    if have.now ~= have.was and have.now == 0 then
+      g = g + 1
+      gone[g] = field
+    elseif have.now ~= have.was then
+      fields[k + 1], fields[k + 2] = field, format('%d', have.now)
+      k = k + 2
+    end
+  end
+  for sku, is in pairs(counted) do
+    if is == 'drop' then
+      g = g + 1
+      gone[g] = sku
+    end
+  end
+  call('HSET', buyersKey, unpack(fields, 1, k))
+  if g > 0 then call('HDEL', buyersKey, unpack(gone, 1, g)) end
 end
 
 -- commit writes the entry first and the rest after it: Redis does not roll back a script that fails half-way,
@@ -107,12 +130,14 @@ local function commit(keys, seq, time, text, records, count)
     end
   end
   mine.q = seq
+  if recount then mine.b = fields[2] end
   if not call('XADD', keys[4], 'NOMKSTREAM', mine.epoch .. '-' .. fields[2], 'v', FORM, 't', format('%d', time), 'o', text, 'a', concat(after, ' ')) then
     return false
   end
   call('HSET', keys[1], unpack(fields, 1, k))
   records[count + 1], records[count + 2] = '~', markOf(mine)
   call('HSET', keys[2], unpack(records, 1, count + 2))
+  if recount then commitCounts(mine) end
   return true
 end
 
@@ -120,7 +145,8 @@ end
 -- answers how many were accepted, the length of write, the reply's lines (nil: all accepted, nothing to tell)
 -- and the entry's text: the caller's own when all of it was accepted, so the common case builds nothing.
 local function decideAll(n, m, records, time, place, write, mayTake, text)
-  local lines, fresh, accepted, count, all, rewritten = {}, {}, 0, 0, m == n, false
+  local lines, accepted, count, all, told, more = {}, 0, 0, m == n, {}, false
+  fresh = {}
   for i = 1, m do
     local o, name = op[i], id[i]
     if TAKES[o.kind] and not mayTake then
@@ -128,7 +154,7 @@ local function decideAll(n, m, records, time, place, write, mayTake, text)
     elseif damaged[i] then
       lines[i], all = 'x', false
     else
-      local line, new = decide[o.kind](o, buyer[i], fresh[name] or records[i + 1], time, place .. INDEX[accepted] .. '|')
+      local line, new, body, other = decide[o.kind](o, buyer[i], fresh[name] or records[i + 1], time, place .. INDEX[accepted] .. '|')
       lines[i] = line
       if new then
         accepted = accepted + 1
@@ -140,15 +166,20 @@ local function decideAll(n, m, records, time, place, write, mayTake, text)
           local slot = slotOf[o.lines.sku[1]]
           changed[slot] = changed[slot] or 'settings'
         end
+        if other then
+          write[count + 1], write[count + 2] = o.order, other
+          count = count + 2
+          fresh[o.order] = other
+        end
         if line ~= '+' then all = false end
-        if sub(line, 1, 1) == 'm' then rewritten = true end
+        if body then told[i], more = body, true end
       else
         all = false
       end
     end
   end
   for i = m + 1, n do lines[i] = '>' end
-  local entry = accepted > 0 and (accepted == n and not rewritten and text or entryText(m, lines))
+  local entry = accepted > 0 and (accepted == n and not more and text or entryText(m, lines, told))
   return accepted, count, not all and concat(lines, '\n') or nil, entry
 end
 
@@ -166,6 +197,7 @@ local function run(keys, args, mayTake)
   if not class and time > deadline then class = 'LATE' end
   if class then return reply(class, seq, time) end
   for slot = 1, slots do loadSKU(slot, values[slot + 5]) end
+  counts, counted, recount, buyersKey, ordersKey = {}, {}, false, keys[3], keys[2]
 
   local place = '|' .. fenced[keys[1]].epoch .. '-' .. format('%d', seq + 1) .. '-'
   local write = {}
