@@ -32,14 +32,14 @@ func (w *show) replay(ctx context.Context, file *orderfile.File) (verdict.Verdic
 
 func replayLine(r *replay.Replay, file *orderfile.File) string {
 	movements := r.Credits.Load() + r.Adjusts.Load()
-	return fmt.Sprintf("SKUs %s/%s  orders %s/%s  documents %s/%s  known %s  refused %s",
+	return fmt.Sprintf("SKUs %s/%s  orders %s/%s  shipped %s  documents %s/%s  known %s  refused %s",
 		verdict.Count(r.Openings.Load()), verdict.Count(len(file.SKUs)), verdict.Count(r.Sales.Load()), verdict.Count(len(file.Sales)),
-		verdict.Count(movements), verdict.Count(len(file.Movements)), verdict.Count(r.Known.Load()), verdict.Count(r.Refused.Load()))
+		verdict.Count(r.Shipped.Load()), verdict.Count(movements), verdict.Count(len(file.Movements)), verdict.Count(r.Known.Load()), verdict.Count(r.Refused.Load()))
 }
 
 func (w *show) replayFacts(ctx context.Context, r *replay.Replay, file *orderfile.File) (verdict.ReplayFacts, error) {
 	f := verdict.ReplayFacts{
-		File: file, Sold: r.Sales.Load(), Credited: r.Credits.Load(), Adjusted: r.Adjusts.Load(), Refusals: r.Refusals(),
+		File: file, Sold: r.Sales.Load(), Shipped: r.Shipped.Load(), Credited: r.Credits.Load(), Adjusted: r.Adjusts.Load(), Refusals: r.Refusals(),
 	}
 	var err error
 	if f.Health, err = w.settle(ctx); err != nil {

@@ -44,18 +44,14 @@ func NewClient(base string) *Client { return &Client{Base: strings.TrimRight(bas
 // Reserve asks for a reservation. An empty OrderID is filled in, in the caller's own value, before anything is
 // sent: so the id is known whatever happens. When IsPersisted of the answer is false, ask later with its receipt.
 func (c *Client) Reserve(ctx context.Context, request *ReserveRequest) (Reservation, error) {
-	if request.OrderID == "" {
-		request.OrderID = NewOrderID()
-	}
+	fill(&request.OrderID)
 	return send[Reservation](ctx, c, http.MethodPost, "/v1/reservations", request)
 }
 
 // ReserveAll asks for many reservations at once; empty order ids are filled in. Results stand in the order asked.
 func (c *Client) ReserveAll(ctx context.Context, requests []ReserveRequest) ([]BatchResult, error) {
 	for i := range requests {
-		if requests[i].OrderID == "" {
-			requests[i].OrderID = NewOrderID()
-		}
+		fill(&requests[i].OrderID)
 	}
 	answer, err := send[BatchAnswer](ctx, c, http.MethodPost, "/v1/reservations:batch", BatchRequest{Reservations: requests})
 	if err == nil && len(answer.Results) != len(requests) {
@@ -64,21 +60,52 @@ func (c *Client) ReserveAll(ctx context.Context, requests []ReserveRequest) ([]B
 	return answer.Results, err
 }
 
-// Confirm confirms an order. Unless the request says memory, an answer that IsPersisted is final; one that is not
-// was accepted by Redis and not seen in Postgres in time: Await its receipt, or confirm again.
+// Confirm confirms an order, or with Lines what shall stand of it; the rest goes back. Unless the request says memory,
+// an answer that IsPersisted is final; one that is not was accepted by Redis and not seen in Postgres in time: Await its
+// receipt, or confirm again.
 func (c *Client) Confirm(ctx context.Context, order string, request AttemptRequest) (Reservation, error) {
-	return send[Reservation](ctx, c, http.MethodPost, "/v1/reservations/"+url.PathEscape(order)+"/confirm", request)
+	return send[Reservation](ctx, c, http.MethodPost, orderPath(order, "/confirm"), request)
 }
 
-// Release gives the units of a hold back. Releasing what is already released or expired changes nothing.
+// Release gives the units of a hold back, or with Lines what is more than shall stand of them. Releasing what is already
+// released or expired changes nothing.
 func (c *Client) Release(ctx context.Context, order string, request AttemptRequest) (Reservation, error) {
-	return send[Reservation](ctx, c, http.MethodPost, "/v1/reservations/"+url.PathEscape(order)+"/release", request)
+	return send[Reservation](ctx, c, http.MethodPost, orderPath(order, "/release"), request)
+}
+
+// Replace gives a hold other lines, all of them or none.
+func (c *Client) Replace(ctx context.Context, order string, request ReplaceRequest) (Reservation, error) {
+	return send[Reservation](ctx, c, http.MethodPut, orderPath(order, ""), request)
+}
+
+// Extend makes a hold last longer, never shorter. With TTL a try that is repeated may count from a later moment; with
+// Until it does not.
+func (c *Client) Extend(ctx context.Context, order string, request ExtendRequest) (Reservation, error) {
+	return send[Reservation](ctx, c, http.MethodPost, orderPath(order, "/extend"), request)
+}
+
+// Fulfil ships units of a confirmed order. An empty DocumentID is filled in, in the caller's own value.
+func (c *Client) Fulfil(ctx context.Context, order string, request *AmendRequest) (Document, error) {
+	fill(&request.DocumentID)
+	return send[Document](ctx, c, http.MethodPost, orderPath(order, "/fulfil"), request)
+}
+
+// Cancel takes the sale of units of a confirmed order back. An empty DocumentID is filled in, in the caller's own value.
+func (c *Client) Cancel(ctx context.Context, order string, request *AmendRequest) (Document, error) {
+	fill(&request.DocumentID)
+	return send[Document](ctx, c, http.MethodPost, orderPath(order, "/cancel"), request)
+}
+
+// Return takes shipped units of an order back. An empty DocumentID is filled in, in the caller's own value.
+func (c *Client) Return(ctx context.Context, order string, request *ReturnRequest) (Document, error) {
+	fill(&request.DocumentID)
+	return send[Document](ctx, c, http.MethodPost, orderPath(order, "/return"), request)
 }
 
 // Order asks what both stores know of an order, and how the receipt stands; an empty receipt means that of the
 // newest match.
 func (c *Client) Order(ctx context.Context, order, receipt string) (Order, error) {
-	path := "/v1/reservations/" + url.PathEscape(order)
+	path := orderPath(order, "")
 	if receipt != "" {
 		path += "?receipt=" + url.QueryEscape(receipt)
 	}
@@ -102,30 +129,15 @@ func (c *Client) Await(ctx context.Context, order, receipt string) (string, erro
 	}
 }
 
-// Create makes a SKU with its opening stock; the same opening again changes nothing.
-func (c *Client) Create(ctx context.Context, sku string, request OpeningRequest) (Document, error) {
-	return send[Document](ctx, c, http.MethodPut, "/v1/stock/"+url.PathEscape(sku), request)
-}
+// orderPath and stockPath carry any order id and any SKU.
+func orderPath(order, rest string) string { return "/v1/reservations/" + url.PathEscape(order) + rest }
+func stockPath(sku, rest string) string   { return "/v1/stock/" + url.PathEscape(sku) + rest }
 
-// Stock asks for the quantities of a SKU in both stores.
-func (c *Client) Stock(ctx context.Context, sku string) (Stock, error) {
-	return send[Stock](ctx, c, http.MethodGet, "/v1/stock/"+url.PathEscape(sku), nil)
-}
-
-// Receive brings goods in. An empty DocumentID is filled in, in the caller's own value.
-func (c *Client) Receive(ctx context.Context, sku string, request *ReceiveRequest) (Document, error) {
-	if request.DocumentID == "" {
-		request.DocumentID = NewOrderID()
+// fill makes an id, so that every try has the same.
+func fill(id *string) {
+	if *id == "" {
+		*id = NewOrderID()
 	}
-	return send[Document](ctx, c, http.MethodPost, "/v1/stock/"+url.PathEscape(sku)+"/receive", request)
-}
-
-// Adjust corrects the available units. An empty DocumentID is filled in, in the caller's own value.
-func (c *Client) Adjust(ctx context.Context, sku string, request *AdjustRequest) (Document, error) {
-	if request.DocumentID == "" {
-		request.DocumentID = NewOrderID()
-	}
-	return send[Document](ctx, c, http.MethodPost, "/v1/stock/"+url.PathEscape(sku)+"/adjust", request)
 }
 
 func send[T any](ctx context.Context, c *Client, method, path string, request any) (T, error) {
@@ -156,7 +168,7 @@ func (c *Client) call(ctx context.Context, method, path string, request, answer 
 			return err
 		}
 		last = err
-		unsure = unsure || p == nil || p.Code != CodeClosed
+		unsure = unsure || p == nil || p.Code != CodeClosed && p.Code != CodeUncounted
 		var floor time.Duration
 		if p != nil {
 			floor = p.RetryAfter()

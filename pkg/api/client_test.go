@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,6 +115,7 @@ func TestTheClientNeverSaysFailedOfWhatMayHaveHappened(t *testing.T) {
 		"no answer":                   {[]http.HandlerFunc{hangsUp}, true},
 		"unknown":                     {[]http.HandlerFunc{refuses(504, api.CodeUnknown)}, true},
 		"no answer, then closed":      {[]http.HandlerFunc{hangsUp, refuses(503, api.CodeClosed)}, true},
+		"uncounted":                   {[]http.HandlerFunc{refuses(503, api.CodeUncounted)}, false},
 		"closed":                      {[]http.HandlerFunc{refuses(503, api.CodeClosed)}, false},
 		"a proxy that is overwhelmed": {[]http.HandlerFunc{answers(503, "no")}, true},
 	} {
@@ -154,6 +156,40 @@ func TestPathsCarryAnySKUAndOrder(t *testing.T) {
 			return err
 		},
 		func() error { _, err := c.Order(ctx, "o:1", "0.1.2.3"); return err },
+		func() error { _, err := c.Confirm(ctx, "o:1", api.AttemptRequest{}); return err },
+		func() error {
+			_, err := c.Confirm(ctx, "o1", api.AttemptRequest{Attempt: 2, Lines: []api.Result{{SKU: "tea"}}})
+			return err
+		},
+		func() error { _, err := c.Release(ctx, "o1", api.AttemptRequest{Lines: []api.Result{}}); return err },
+		func() error { _, err := c.Extend(ctx, "o1", api.ExtendRequest{TTL: 60}); return err },
+		func() error {
+			_, err := c.Replace(ctx, "o1", api.ReplaceRequest{Lines: []api.Line{{SKU: "tea", Quantity: 1}}})
+			return err
+		},
+		func() error { _, err := c.Fulfil(ctx, "o1", &api.AmendRequest{DocumentID: "d"}); return err },
+		func() error {
+			_, err := c.Cancel(ctx, "o1", &api.AmendRequest{DocumentID: "d", Lines: []api.Line{{SKU: "tea", Quantity: 1}}})
+			return err
+		},
+		func() error {
+			_, err := c.Return(ctx, "o1", &api.ReturnRequest{DocumentID: "d", Scrap: true})
+			return err
+		},
+		func() error {
+			_, err := c.Count(ctx, "tea", &api.CountRequest{DocumentID: "d", Position: "1-2"})
+			return err
+		},
+		func() error {
+			_, err := c.TakeBack(ctx, "tea", &api.StockReturnRequest{DocumentID: "d", Quantity: 1})
+			return err
+		},
+		func() error {
+			no, none := false, int64(0)
+			_, err := c.Configure(ctx, "tea", api.SettingsRequest{Closed: &no, BuyerLimit: &none})
+			return err
+		},
+		func() error { _, err := c.Delete(ctx, "a/b"); return err },
 	} {
 		if err := call(); err != nil {
 			t.Error(err)
@@ -165,9 +201,51 @@ func TestPathsCarryAnySKUAndOrder(t *testing.T) {
 		`POST /v1/stock/../receive {"document_id":"d","quantity":1}`,
 		`POST /v1/stock/%7D/adjust {"document_id":"d","quantity":-1,"reason":"r"}`,
 		`GET /v1/reservations/o:1?receipt=0.1.2.3 `,
+		`POST /v1/reservations/o:1/confirm {}`,
+		`POST /v1/reservations/o1/confirm {"attempt":2,"lines":[{"sku":"tea","quantity":0}]}`,
+		`POST /v1/reservations/o1/release {"lines":[]}`, // not the whole order: the server refuses it
+		`POST /v1/reservations/o1/extend {"ttl":60}`,
+		`PUT /v1/reservations/o1 {"lines":[{"sku":"tea","quantity":1}]}`,
+		`POST /v1/reservations/o1/fulfil {"document_id":"d"}`,
+		`POST /v1/reservations/o1/cancel {"document_id":"d","lines":[{"sku":"tea","quantity":1}]}`,
+		`POST /v1/reservations/o1/return {"document_id":"d","scrap":true}`,
+		`POST /v1/stock/tea/count {"document_id":"d","counted":0,"position":"1-2"}`,
+		`POST /v1/stock/tea/return {"document_id":"d","quantity":1}`,
+		`PATCH /v1/stock/tea {"buyer_limit":0,"closed":false}`,
+		`DELETE /v1/stock/a%2Fb `,
 	}
 	if diff := cmp.Diff(want, s.calls()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An id that the caller leaves to the client is made once, and every try has it.
+func TestADocumentIsSentAgainUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	ids := map[string]*string{}
+	fulfil, cancel, back := &api.AmendRequest{}, &api.AmendRequest{}, &api.ReturnRequest{}
+	receive, adjust := &api.ReceiveRequest{Quantity: 1}, &api.AdjustRequest{Quantity: 1}
+	count, takeBack := &api.CountRequest{}, &api.StockReturnRequest{Quantity: 1}
+	ids["fulfil"], ids["cancel"], ids["return"] = &fulfil.DocumentID, &cancel.DocumentID, &back.DocumentID
+	ids["receive"], ids["adjust"], ids["count"], ids["takeBack"] = &receive.DocumentID, &adjust.DocumentID, &count.DocumentID, &takeBack.DocumentID
+	for name, call := range map[string]func(*api.Client) (api.Document, error){
+		"fulfil":   func(c *api.Client) (api.Document, error) { return c.Fulfil(ctx, "o1", fulfil) },
+		"cancel":   func(c *api.Client) (api.Document, error) { return c.Cancel(ctx, "o1", cancel) },
+		"return":   func(c *api.Client) (api.Document, error) { return c.Return(ctx, "o1", back) },
+		"receive":  func(c *api.Client) (api.Document, error) { return c.Receive(ctx, "tea", receive) },
+		"adjust":   func(c *api.Client) (api.Document, error) { return c.Adjust(ctx, "tea", adjust) },
+		"count":    func(c *api.Client) (api.Document, error) { return c.Count(ctx, "tea", count) },
+		"takeBack": func(c *api.Client) (api.Document, error) { return c.TakeBack(ctx, "tea", takeBack) },
+	} {
+		c, s := client(t, hangsUp, refuses(503, api.CodeClosed), answers(201, api.Document{State: "applied"}))
+		if d, err := call(c); err != nil || d.State != "applied" {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+		calls := s.calls()
+		if len(calls) != 3 || calls[0] != calls[1] || calls[1] != calls[2] || !strings.Contains(calls[0], *ids[name]) || len(*ids[name]) != 36 {
+			t.Errorf("%s: %q", name, calls)
+		}
 	}
 }
 

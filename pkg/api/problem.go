@@ -19,6 +19,11 @@ const (
 	CodeReleased     = "released"        // 409: the order was released
 	CodeConfirmed    = "confirmed"       // 409: the order is confirmed and cannot be released
 	CodeCancelled    = "cancelled"       // 409: the order was cancelled
+	CodeState        = "state"           // 409: the order stands where this cannot be done; Order has it
+	CodeInsufficient = "insufficient"    // 409: a document asks for more than the order has, or a count is below what is promised
+	CodeCountBusy    = "count_in_flight" // 409: another count of the SKU is not settled yet
+	CodeCountOld     = "count_outdated"  // 409: a count of a later moment was posted
+	CodeHeld         = "held"            // 409: units of the SKU are promised, so it cannot be deleted
 	CodeRefused      = "refused"         // 409: a document for which there are not enough units
 	CodeNotForSale   = "closed_for_sale" // 409: the shop closed the SKU
 	CodeNotOpenYet   = "not_open_yet"    // 409: the SKU's opening time has not come
@@ -26,8 +31,12 @@ const (
 	CodeMediaType    = "media_type"      // 415
 	CodeInvalid      = "invalid"         // 422: Errors names the fields
 	CodeShards       = "shards"          // 422: the lines live in more than one shard
+	CodeBuyer        = "buyer_required"  // 422: the SKU has a limit per buyer, and the order names none
+	CodeBounds       = "out_of_bounds"   // 422: the hold would last, or the order have more lines, than is allowed
+	CodeLimit        = "limit_reached"   // 429: the buyer would have more of SKU than Limit; Have is what he has
 	CodeInternal     = "internal"        // 500
 	CodeClosed       = "closed"          // 503: Reason says why; nothing was written
+	CodeUncounted    = "uncounted"       // 503: a limit per buyer was switched on and is not counted yet; nothing was written
 	CodeUnknown      = "unknown"         // 504: it may have happened; send the same again
 )
 
@@ -39,12 +48,26 @@ type Problem struct {
 	Detail string `json:"detail" doc:"What happened here, and what to do next."`
 	Reason string `json:"reason,omitempty" doc:"With closed: why, in one word (fenced, missing, stale, rebuilding, halted, frozen, ...)."`
 
-	RetryAfterMillis int64 `json:"retry_after_ms,omitempty" doc:"With closed: when it is worth asking again."`
+	RetryAfterMillis int64 `json:"retry_after_ms,omitempty" doc:"With closed and uncounted: when it is worth asking again."`
 
 	Errors  []FieldProblem `json:"errors,omitempty" doc:"The fields that are not acceptable."`
-	Lines   []ShortLine    `json:"lines,omitempty" doc:"With sold_out, shortfall and refused: what was asked, and what is there."`
+	Lines   []ShortLine    `json:"lines,omitempty" doc:"With sold_out, shortfall, refused and insufficient: what was asked, and what is there."`
 	Order   *Record        `json:"order,omitempty" doc:"How the order stands, where that is why."`
 	OrderID string         `json:"order_id,omitempty" doc:"The order that this is about."`
+
+	SKU   string `json:"sku,omitempty" doc:"The SKU that a limit per buyer, a setting or a deletion is about."`
+	Have  *int64 `json:"have,omitempty" doc:"With limit_reached: what the buyer has of the SKU, over all orders."`
+	Limit int64  `json:"limit,omitempty" doc:"With limit_reached: units per buyer."`
+	Holds []Hold `json:"holds,omitempty" doc:"Orders that have the units, at most 100."`
+}
+
+// A Hold is an order that has units of a SKU which are not shipped.
+type Hold struct {
+	OrderID  string `json:"order_id"`
+	Attempt  int64  `json:"attempt"`
+	State    string `json:"state" enum:"held,confirmed"`
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
 }
 
 // A FieldProblem names a field as the caller wrote it, what stood there, and what would be accepted.

@@ -27,10 +27,10 @@ type Match struct {
 
 // A Record is one attempt as one store knows it.
 type Record struct {
-	Attempt   int64  `json:"attempt"`
-	State     string `json:"state" enum:"held,confirmed,released,expired,cancelled,fulfilled"`
-	Receipt   string `json:"receipt" doc:"Of its last change."`
-	Buyer     string `json:"buyer,omitempty"`
-	ExpiresAt string `json:"expires_at,omitempty" format:"date-time"`
-	Lines     []Line `json:"lines"`
+	Attempt   int64       `json:"attempt"`
+	State     string      `json:"state" enum:"held,confirmed,released,expired,cancelled,fulfilled"`
+	Receipt   string      `json:"receipt" doc:"Of its last change."`
+	Buyer     string      `json:"buyer,omitempty"`
+	ExpiresAt string      `json:"expires_at,omitempty" format:"date-time"`
+	Lines     []OrderLine `json:"lines"`
 }

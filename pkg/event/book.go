@@ -21,6 +21,9 @@ type Book struct {
 	// Forgetful allows an attempt to be taken again after it ended: its record was dropped when the retention
 	// had passed. The ledger's key decides whether that was true; an audit only compares.
 	Forgetful bool
+	// Bought has what buyers hold, have confirmed and were sent of the SKUs with a limit. Nil: nobody asks. The Book
+	// only follows it: what buyers had before a limit was switched on is counted by a takeover.
+	Bought map[BuyerKey]int64
 }
 
 // NewBook is an empty book of a shard.
@@ -31,12 +34,15 @@ func NewBook(shard int) *Book {
 	}
 }
 
-// A Change is what one operation did. After is nil when no reservation or document changed (settings, opened).
+// A Change is what one operation did. After is nil when no reservation or document changed (settings, opened). A
+// document of an order has two: its own, and what became of the order, if the Book has it and it fits.
 type Change struct {
-	Op      *stock.Operation
-	Receipt stock.Receipt
-	Before  *stock.Reservation // the order as it stood, nil when it was not there
-	After   *stock.Reservation // a fresh value; Before is left as it was
+	Op          *stock.Operation
+	Receipt     stock.Receipt
+	Before      *stock.Reservation // the order as it stood, nil when it was not there
+	After       *stock.Reservation // a fresh value; Before is left as it was
+	OrderBefore *stock.Reservation // of a document: the order that it names, nil when that did not change
+	OrderAfter  *stock.Reservation
 }
 
 // A Mismatch is an after-image that disagrees with the fold: somebody else changed Redis. It names both figures.
@@ -62,21 +68,28 @@ func (e *PoisonError) Error() string {
 	return fmt.Sprintf("entry %s, operation %d (%s of %s): %s", e.Receipt.Position, e.Receipt.Index, string(AppendBody(nil, &e.Op)), e.Op.ID, e.Why)
 }
 
-// Needs names the orders that entries move without having made them: load these before Apply. Documents need
-// nothing loaded, their uniqueness is the ledger's.
+// Needs names the orders that entries move without having made them, those that a document is about included: load
+// these before Apply. Documents themselves need nothing loaded, their uniqueness is the ledger's.
 func Needs(entries []Entry) []string {
 	made := map[string]bool{}
 	var ids []string
+	need := func(id string) {
+		if !made[id] {
+			made[id] = true
+			ids = append(ids, id)
+		}
+	}
 	for i := range entries {
 		for j := range entries[i].Ops {
 			op := &entries[i].Ops[j]
 			switch op.Kind {
 			case stock.Reserve, stock.Sale:
 				made[op.ID] = true
-			case stock.Confirm, stock.LateConfirm, stock.Release, stock.Expire:
-				if !made[op.ID] {
-					made[op.ID] = true
-					ids = append(ids, op.ID)
+			case stock.Confirm, stock.LateConfirm, stock.Release, stock.Expire, stock.Extend, stock.Replace:
+				need(op.ID)
+			case stock.Movement:
+				if op.Order.ID != "" {
+					need(op.Order.ID)
 				}
 			}
 		}
@@ -118,6 +131,12 @@ func (b *Book) step(op *stock.Operation, receipt stock.Receipt, at int64) (Chang
 		b.Orders[op.ID] = after
 		change.After = after
 	}
+	if op.Kind == stock.Movement && !op.Refused {
+		change.OrderBefore, change.OrderAfter = b.settle(op, receipt)
+	}
+	if b.Bought != nil {
+		b.count(&change)
+	}
 	return change, nil
 }
 
@@ -128,6 +147,10 @@ func (b *Book) next(op *stock.Operation, before *stock.Reservation, receipt stoc
 		return b.take(op, before, at)
 	case stock.Confirm, stock.Release, stock.Expire, stock.LateConfirm:
 		return b.move(op, before)
+	case stock.Extend:
+		return b.extend(op, before)
+	case stock.Replace:
+		return b.replace(op, before)
 	case stock.Movement:
 		return b.document(op, before)
 	case stock.NewSKU:
@@ -142,10 +165,10 @@ func (b *Book) next(op *stock.Operation, before *stock.Reservation, receipt stoc
 		if _, there := b.Stock[sku]; !there {
 			return nil, fmt.Sprintf("unknown SKU number %d", sku)
 		}
-		if op.Settings == (stock.Settings{}) {
+		if settings := op.Change.Apply(b.Settings[sku]); settings == (stock.Settings{}) {
 			delete(b.Settings, sku)
 		} else {
-			b.Settings[sku] = op.Settings
+			b.Settings[sku] = settings
 		}
 		return nil, ""
 	case stock.Opened:
@@ -155,64 +178,6 @@ func (b *Book) next(op *stock.Operation, before *stock.Reservation, receipt stoc
 		return nil, ""
 	}
 	return nil, "unknown kind"
-}
-
-func (b *Book) take(op *stock.Operation, before *stock.Reservation, at int64) (*stock.Reservation, string) {
-	if before != nil {
-		if !before.State.Ended() {
-			return nil, fmt.Sprintf("the order is %s under attempt %d", before.State, before.Attempt)
-		}
-		if before.Attempt >= op.Attempt && !b.Forgetful {
-			return nil, fmt.Sprintf("attempt %d ended already and cannot take stock again", before.Attempt)
-		}
-	}
-	after := &stock.Reservation{ID: op.ID, State: stock.Held, Attempt: op.Attempt, Buyer: op.Buyer, Lines: op.Lines}
-	if op.Kind == stock.Sale {
-		after.State = stock.Confirmed
-		return after, b.shift(op.Lines, -1, 0, 1)
-	}
-	after.ExpiresMillis = at + op.TTL
-	return after, b.shift(op.Lines, -1, 1, 0)
-}
-
-func (b *Book) move(op *stock.Operation, before *stock.Reservation) (*stock.Reservation, string) {
-	if before == nil {
-		return nil, "unknown order"
-	}
-	from := stock.Held
-	if op.Kind == stock.LateConfirm {
-		from = stock.Expired
-	}
-	if before.State != from || before.Attempt != op.Attempt {
-		return nil, fmt.Sprintf("the order is %s under attempt %d", before.State, before.Attempt)
-	}
-	after := *before
-	switch op.Kind {
-	case stock.Confirm:
-		after.State = stock.Confirmed
-		return &after, b.shift(after.Lines, 0, -1, 1)
-	case stock.LateConfirm:
-		after.State = stock.Confirmed
-		after.Attempt++
-		return &after, b.shift(after.Lines, -1, 0, 1)
-	case stock.Release:
-		after.State = stock.Released
-	default:
-		after.State = stock.Expired
-	}
-	return &after, b.shift(after.Lines, 1, -1, 0)
-}
-
-func (b *Book) document(op *stock.Operation, before *stock.Reservation) (*stock.Reservation, string) {
-	if before != nil {
-		return nil, "the document was settled already"
-	}
-	after := &stock.Reservation{ID: op.ID, State: stock.Done, Lines: op.Lines}
-	if op.Refused {
-		after.State = stock.Refused
-		return after, ""
-	}
-	return after, b.shift(op.Lines, 1, 0, 0)
 }
 
 // shift moves each line's present units between the three quantities, times the given signs.

@@ -61,13 +61,13 @@ func ParseOperations(text string) ([]stock.Operation, error) {
 			return nil, unreadable("operation", group)
 		}
 		previous = body
-		takes := op.Kind == stock.Reserve || op.Kind == stock.Sale
+		buyers := namesBuyer(&op)
 		for another := true; another; {
 			var item string
 			var hasBuyer bool
 			item, items, another = cut(items, ' ')
 			op.ID, op.Buyer, hasBuyer = cut(item, ',')
-			if !isID(op.ID) || hasBuyer && (op.Buyer == "" || !takes || stock.CheckBuyer("buyer", op.Buyer) != nil) {
+			if !isID(op.ID) || hasBuyer && (op.Buyer == "" || !buyers || stock.CheckBuyer("buyer", op.Buyer) != nil) {
 				return nil, unreadable("operation", item)
 			}
 			if len(ops) == stock.MaxCallOps {
@@ -77,4 +77,16 @@ func ParseOperations(text string) ([]stock.Operation, error) {
 		}
 	}
 	return ops, nil
+}
+
+// namesBuyer reports whether a buyer may stand beside the id of the operation. A confirm finds the buyer in the
+// order's record; a cancellation may come when the record is gone, and the buyer's limit still gets the units back.
+func namesBuyer(op *stock.Operation) bool {
+	switch op.Kind {
+	case stock.Reserve, stock.Sale:
+		return true
+	case stock.Movement:
+		return op.Document == stock.DocumentCancel
+	}
+	return false
 }

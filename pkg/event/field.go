@@ -84,3 +84,63 @@ func parseSettings(text string) (s stock.Settings, ok bool) {
 	s.Limit, ok = between(parts[2], 0, stock.MaxMovementQuantity)
 	return s, ok
 }
+
+// appendChange writes "<opens ms>|<changes>|<limit>": "-" for a number that stays, and of the flags only those that
+// become something else, with the sign that says what.
+func appendChange(b []byte, c stock.Change) []byte {
+	b = append(appendKept(b, c.Opens), '|')
+	b = appendSwitch(b, c.Frozen, 'f')
+	b = appendSwitch(b, c.Closed, 'c')
+	return appendKept(append(b, '|'), c.Limit)
+}
+
+func appendKept(b []byte, n int64) []byte {
+	if n == stock.Keep {
+		return append(b, '-')
+	}
+	return appendInt(b, n)
+}
+
+func appendSwitch(b []byte, s stock.Switch, flag byte) []byte {
+	switch s {
+	case stock.KeepIt:
+		return b
+	case stock.On:
+		return append(b, '+', flag)
+	case stock.Off:
+		return append(b, '-', flag)
+	}
+	return append(b, '?', flag) // which no reader accepts
+}
+
+func parseChange(text string) (c stock.Change, ok bool) {
+	parts := strings.Split(text, "|")
+	if len(parts) != 3 {
+		return c, false
+	}
+	flags := parts[1]
+	c.Frozen, flags = cutSwitch(flags, 'f')
+	c.Closed, flags = cutSwitch(flags, 'c')
+	var known bool
+	c.Opens, ok = kept(parts[0], stock.MaxStockQuantity)
+	c.Limit, known = kept(parts[2], stock.MaxMovementQuantity)
+	return c, ok && known && flags == ""
+}
+
+func kept(text string, most int64) (int64, bool) {
+	if text == "-" {
+		return stock.Keep, true
+	}
+	return between(text, 0, most)
+}
+
+func cutSwitch(text string, flag byte) (stock.Switch, string) {
+	switch {
+	case len(text) < 2 || text[1] != flag:
+	case text[0] == '+':
+		return stock.On, text[2:]
+	case text[0] == '-':
+		return stock.Off, text[2:]
+	}
+	return stock.KeepIt, text
+}

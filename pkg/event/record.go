@@ -85,7 +85,7 @@ func parseRecord(text string) (r stock.Reservation, ok bool) {
 		return r, ok && r.Attempt == 0 && r.ExpiresMillis == 0 && r.Buyer == ""
 	}
 	var own slab
-	r.Lines, ok = own.lines(parts[5], true)
+	r.Lines, ok = own.lines(parts[5], standing)
 	return r, ok && r.Attempt > 0
 }
 

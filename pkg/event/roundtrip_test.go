@@ -34,28 +34,35 @@ func anyLines(low, high int64) *rapid.Generator[stock.Lines] {
 // The generators are made for each test: one that tests share is a data race inside rapid.
 func anyOperation() *rapid.Generator[stock.Operation] {
 	return rapid.Custom(func(t *rapid.T) stock.Operation {
-		kind := stock.Kind(rapid.SampledFrom([]byte("RSCLXEMNTO")).Draw(t, "kind"))
+		kind := stock.Kind(rapid.SampledFrom([]byte("RSCLXEUPMNTO")).Draw(t, "kind"))
 		op := stock.Operation{Kind: kind, ID: rapid.StringMatching(`[A-Za-z0-9._:-]{1,64}`).Draw(t, "id")}
 		switch kind {
 		case stock.Reserve, stock.Sale:
 			op.Buyer = rapid.StringMatching(`[A-Za-z0-9._:@+-]{0,64}`).Draw(t, "buyer")
 			op.Lines = anyLines(1, stock.MaxLineQuantity).Draw(t, "lines")
-			op.Known = rapid.Bool().Draw(t, "known")
+			op.Known, op.Partial = rapid.Bool().Draw(t, "known"), rapid.Bool().Draw(t, "partial")
 			if kind == stock.Reserve {
 				op.TTL = edges(stock.MinTTLMillis, stock.MaxTTLMillis).Draw(t, "ttl")
 			}
 			op.Attempt = edges(1, stock.MaxAttempt).Draw(t, "attempt")
-		case stock.Confirm, stock.Release, stock.Expire:
-			op.Attempt = edges(1, stock.MaxAttempt).Draw(t, "attempt")
-		case stock.LateConfirm:
+		case stock.Confirm, stock.Release, stock.LateConfirm:
 			op.Attempt = edges(1, stock.MaxAttempt-1).Draw(t, "attempt")
+			if rapid.Bool().Draw(t, "named") {
+				op.Lines = anyLines(0, stock.MaxLineQuantity).Draw(t, "results")
+				for i := range op.Lines {
+					op.Lines[i].Asked = 0
+				}
+			}
+		case stock.Expire:
+			op.Attempt = edges(1, stock.MaxAttempt).Draw(t, "attempt")
+		case stock.Extend:
+			op.Attempt = edges(1, stock.MaxAttempt).Draw(t, "attempt")
+			op.Until = edges(0, stock.MaxStockQuantity).Draw(t, "until")
+		case stock.Replace:
+			op.Attempt = edges(1, stock.MaxAttempt).Draw(t, "attempt")
+			op.Lines = anyLines(1, stock.MaxLineQuantity).Draw(t, "lines")
 		case stock.Movement:
-			op.ID = "~" + op.ID
-			op.Deadline = edges(0, stock.MaxStockQuantity).Draw(t, "deadline")
-			op.Document = rapid.StringMatching(`[A-Za-z0-9._-]{1,32}`).Draw(t, "document")
-			op.Reason = rapid.StringMatching(`[A-Za-z0-9._-]{1,32}`).Draw(t, "reason")
-			op.Lines = anyLines(-stock.MaxMovementQuantity, stock.MaxMovementQuantity).Draw(t, "movements")
-			op.Refused = rapid.Bool().Draw(t, "refused")
+			drawMovement(t, &op)
 		case stock.NewSKU:
 			op.ID = "~~" + op.ID
 			op.Deadline = edges(0, stock.MaxStockQuantity).Draw(t, "deadline")
@@ -64,7 +71,10 @@ func anyOperation() *rapid.Generator[stock.Operation] {
 			op.Lines = anyLines(0, stock.MaxMovementQuantity).Draw(t, "opening")[:1]
 		case stock.Configure:
 			op.Lines = stock.Lines{{SKU: edges(1, stock.MaxStockQuantity).Draw(t, "sku")}}
-			op.Settings = anySettings().Draw(t, "settings")
+			op.Change = stock.Change{
+				Opens: edges(-1, stock.MaxStockQuantity).Draw(t, "opens"), Limit: edges(-1, stock.MaxMovementQuantity).Draw(t, "limit"),
+				Frozen: stock.Switch(rapid.IntRange(-1, 1).Draw(t, "frozen")), Closed: stock.Switch(rapid.IntRange(-1, 1).Draw(t, "closed")),
+			}
 		case stock.Opened:
 			op.ID, op.Continues = "~~open", anyPosition().Draw(t, "continues")
 		}
@@ -124,6 +134,32 @@ func TestEntriesReadBackAsWritten(t *testing.T) {
 	})
 }
 
+func drawMovement(t *rapid.T, op *stock.Operation) {
+	op.ID = "~" + op.ID
+	op.Deadline = edges(0, stock.MaxStockQuantity).Draw(t, "deadline")
+	op.Reason = rapid.StringMatching(`[A-Za-z0-9._-]{1,32}`).Draw(t, "reason")
+	op.Refused = rapid.Bool().Draw(t, "refused")
+	const most = stock.MaxMovementQuantity
+	low, high, ordered := int64(-most), int64(most), false
+	op.Document = rapid.SampledFrom([]string{"receive", "adjust", "count", "return", "fulfil", "cancel"}).Draw(t, "document")
+	switch op.Document {
+	case stock.DocumentReturn:
+		low, ordered = 0, rapid.Bool().Draw(t, "ordered")
+	case stock.DocumentFulfil:
+		high, ordered = -1, true
+	case stock.DocumentCancel:
+		low, ordered = 1, true
+		op.Buyer = rapid.StringMatching(`[A-Za-z0-9._:@+-]{0,64}`).Draw(t, "buyer")
+	}
+	op.Lines = anyLines(low, high).Draw(t, "movements")
+	if ordered {
+		op.Order = stock.OrderRef{
+			ID:  rapid.StringMatching(`[A-Za-z0-9._:-]{1,64}`).Draw(t, "order"),
+			Key: edges(1, stock.MaxAttempt).Draw(t, "key"), Asked: edges(0, stock.MaxAttempt).Draw(t, "asked"),
+		}
+	}
+}
+
 func TestRecordsAndFieldsReadBackAsWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,9 +172,13 @@ func TestRecordsAndFieldsReadBackAsWritten(t *testing.T) {
 		} else {
 			r.Attempt, r.ExpiresMillis = edges(1, stock.MaxAttempt).Draw(t, "attempt"), edges(0, stock.MaxStockQuantity).Draw(t, "expires")
 			r.Buyer = rapid.StringMatching(`[A-Za-z0-9._:@+-]{0,64}`).Draw(t, "buyer")
-			r.Lines = anyLines(1, stock.MaxLineQuantity).Draw(t, "lines")
+			r.Lines = anyLines(0, stock.MaxLineQuantity).Draw(t, "lines")
 			for i := range r.Lines {
-				r.Lines[i].Now = edges(0, stock.MaxLineQuantity).Draw(t, "now")
+				l := &r.Lines[i]
+				l.Now = edges(0, stock.MaxLineQuantity).Draw(t, "now")
+				if l.Fulfilled = edges(0, stock.MaxLineQuantity).Draw(t, "fulfilled"); l.Asked+l.Now == 0 {
+					l.Fulfilled = max(1, l.Fulfilled)
+				}
 			}
 			lines, err := event.ParseLines(event.FormatLines(r.Lines))
 			if diff := cmp.Diff(r.Lines, lines); diff != "" || err != nil {
@@ -212,12 +252,22 @@ func TestWhatOnlyTheLibrarySaysIsNotSent(t *testing.T) {
 		"settings of no SKU":    {Kind: stock.Configure, ID: "~~t"},
 		"settings of two":       {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 1}, {SKU: 2}}},
 		"new without a SKU":     {Kind: stock.NewSKU, ID: "~~n", SKU: "tea"},
-		"a limit":               {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 1}}, Settings: stock.Settings{Limit: 1}},
+		"a limit below none":    {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 1}}, Change: stock.Change{Opens: stock.Keep, Limit: -2}},
+		"no switch":             {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 1}}, Change: stock.Change{Frozen: 2}},
 		"last late confirm":     {Kind: stock.LateConfirm, ID: "a", Attempt: stock.MaxAttempt},
 		"partial in a reserve":  {Kind: stock.Reserve, ID: "a", Attempt: 1, TTL: 1000, Lines: stock.Lines{{SKU: 1, Asked: 2, Now: 1}}},
+		"taken by a partial":    {Kind: stock.Reserve, ID: "a", Attempt: 1, TTL: 1000, Partial: true, Lines: stock.Lines{{SKU: 1, Asked: 2, Now: 1}}},
+		"shipped in a sale":     {Kind: stock.Sale, ID: "a", Attempt: 1, Lines: stock.Lines{{SKU: 1, Asked: 2, Now: 2, Fulfilled: 1}}},
+		"a replace by nothing":  {Kind: stock.Replace, ID: "a", Attempt: 1},
+		"a replace by less":     {Kind: stock.Replace, ID: "a", Attempt: 1, Lines: stock.Lines{{SKU: 1, Asked: 2, Now: 1}}},
+		"results below nothing": {Kind: stock.Release, ID: "a", Attempt: 1, Lines: stock.Lines{{SKU: 1, Now: -1}}},
+		"an order of a receipt": {Kind: stock.Movement, ID: "~a", Document: "receive", Reason: "x", Lines: one, Order: stock.OrderRef{ID: "o", Key: 1}},
+		"a cancel of nothing":   {Kind: stock.Movement, ID: "~a", Document: "cancel", Reason: "x", Lines: one},
+		"an order without id":   {Kind: stock.Movement, ID: "~a", Document: "cancel", Reason: "x", Lines: one, Order: stock.OrderRef{Key: 1}},
+		"buyer of a return":     {Kind: stock.Movement, ID: "~a", Document: "return", Reason: "x", Lines: one, Buyer: "u"},
 		"lines out of order":    {Kind: stock.Sale, ID: "a", Attempt: 1, Lines: stock.Lines{{SKU: 2, Asked: 1, Now: 1}, {SKU: 1, Asked: 1, Now: 1}}},
 		"the same SKU twice":    {Kind: stock.Sale, ID: "a", Attempt: 1, Lines: stock.Lines{{SKU: 2, Asked: 1, Now: 1}, {SKU: 2, Asked: 1, Now: 1}}},
-		"a letter without form": {Kind: stock.Extend, ID: "a", Attempt: 1},
+		"a letter without form": {Kind: stock.Transfer, ID: "a", Attempt: 1},
 	} {
 		var field *stock.FieldError
 		if err := event.CheckOperation(&op); !errors.As(err, &field) {

@@ -23,6 +23,14 @@ type Line struct {
 	Quantity int64
 }
 
+// A Part is a line of an order as it stands.
+type Part struct {
+	SKU       string
+	Asked     int64 // when it was reserved; 0 for a line that only a replace brought
+	Quantity  int64 // held or committed now; of an ended order what it gave back last
+	Fulfilled int64 // shipped
+}
+
 // An Answer is how one attempt of an order stands.
 type Answer struct {
 	ID            string
@@ -32,7 +40,7 @@ type Answer struct {
 	Receipt       stock.Receipt // of its last transition
 	Level         Level         // that was reached
 	ExpiresMillis int64         // Redis time in milliseconds since 1970; 0 = never
-	Lines         []Line        // ordered by SKU number
+	Lines         []Part        // ordered by SKU number
 	Replayed      bool          // it stood before this call, which changed nothing
 }
 
@@ -64,11 +72,11 @@ func (c *Clerk) answer(ctx context.Context, r *stock.Reservation, known *names) 
 
 // named gives the lines their SKU texts. It runs after the decision, so it cannot fail: whoever was accepted must
 // not be told that nothing was written because the catalog is away. A SKU that cannot be named is "#<number>".
-func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) []Line {
-	out := make([]Line, len(lines))
+func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) []Part {
+	out := make([]Part, len(lines))
 	if known != nil && len(known.numbers) == len(lines) && sameNumbers(known.numbers, lines) {
 		for i := range lines {
-			out[i] = Line{SKU: known.texts[i], Quantity: lines[i].Now}
+			out[i] = part(known.texts[i], &lines[i])
 		}
 		return out
 	}
@@ -82,9 +90,13 @@ func (c *Clerk) named(ctx context.Context, lines stock.Lines, known *names) []Li
 		if err != nil || !ok {
 			text = fmt.Sprintf("#%d", l.SKU)
 		}
-		out[i] = Line{SKU: text, Quantity: l.Now}
+		out[i] = part(text, &l)
 	}
 	return out
+}
+
+func part(text string, l *stock.Line) Part {
+	return Part{SKU: text, Asked: l.Asked, Quantity: l.Now, Fulfilled: l.Fulfilled}
 }
 
 func sameNumbers(numbers []int64, lines stock.Lines) bool {
@@ -119,6 +131,10 @@ func (c *Clerk) refusal(ctx context.Context, shard int, out stock.Outcome, known
 			c.parts.Catalog.Forget(text)
 		}
 		return &SKUError{SKU: text, Code: out.Code, RetryAfter: retryDoubt}
+	case stock.BuyerMissing, stock.Uncounted, stock.LimitReached:
+		return c.limited(ctx, shard, out, known)
+	case stock.OutOfBounds:
+		return &OutOfBoundsError{}
 	case stock.Damaged:
 		return &stock.ClosedError{Shard: shard, Reason: "damaged", RetryAfter: retryDoubt}
 	case stock.Again:
@@ -126,4 +142,18 @@ func (c *Clerk) refusal(ctx context.Context, shard int, out stock.Outcome, known
 	}
 	// A code that this flow does not expect here, for example from a newer library: nothing is known of it.
 	return fmt.Errorf("outcome %q of the desk: %w", out.Code, stock.ErrUnknown)
+}
+
+// limited is the error of an order that a limit per buyer stands against.
+func (c *Clerk) limited(ctx context.Context, shard int, out stock.Outcome, known *names) error {
+	text := c.text(ctx, out.SKU, known)
+	switch out.Code {
+	case stock.BuyerMissing:
+		return &BuyerRequiredError{SKU: text}
+	case stock.LimitReached:
+		return &LimitError{SKU: text, Have: out.Bought, Limit: out.Limit}
+	}
+	// Only a takeover counts, and whoever decides about one may not have heard of it.
+	c.parts.Epochs.Doubt(shard, Uncounted)
+	return &UncountedError{SKU: text, RetryAfter: retryDoubt}
 }

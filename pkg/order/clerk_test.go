@@ -23,6 +23,11 @@ func tea(id string, quantity int64) *order.Request {
 	return &order.Request{ID: id, Attempt: 1, TTL: 60_000, Ack: order.Memory, Lines: []order.Line{{SKU: "tea", Quantity: quantity}}}
 }
 
+// on is a call about the whole of an order.
+func on(id string, attempt int64, ack order.Level) order.Call {
+	return order.Call{ID: id, Attempt: attempt, Ack: ack}
+}
+
 func open(t *testing.T, shards int) (*ordertest.World, *order.Clerk) {
 	t.Helper()
 	w := ordertest.New(shards)
@@ -107,7 +112,7 @@ func TestALostConfirmIsSentAgain(t *testing.T) {
 		w.Lose()
 		w.Locked(func() { w.Stopped = false })
 	})
-	a := must[order.Answer](t)(c.Confirm(context.Background(), "o1", 1, order.Persisted))
+	a := must[order.Answer](t)(c.Confirm(context.Background(), on("o1", 1, order.Persisted)))
 	if a.Level != order.Persisted || a.State != stock.Confirmed || a.Receipt.Epoch != 2 || kinds(w) != "RCC" {
 		t.Errorf("%+v after %s", a, kinds(w))
 	}
@@ -167,8 +172,8 @@ func TestAReceiptThatCannotBeJudgedIsUnknown(t *testing.T) {
 func TestAnOrderWithoutARecordIsDecidedByTheLedger(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	confirm := func(c *order.Clerk) (order.Answer, error) { return c.Confirm(ctx, "o1", 1, order.Persisted) }
-	release := func(c *order.Clerk) (order.Answer, error) { return c.Release(ctx, "o1", 1, order.Memory) }
+	confirm := func(c *order.Clerk) (order.Answer, error) { return c.Confirm(ctx, on("o1", 1, order.Persisted)) }
+	release := func(c *order.Clerk) (order.Answer, error) { return c.Release(ctx, on("o1", 1, order.Memory)) }
 	again := func(attempt int64, quantity int64) func(c *order.Clerk) (order.Answer, error) {
 		return func(c *order.Clerk) (order.Answer, error) {
 			r := tea("o1", quantity)
@@ -230,18 +235,18 @@ func TestAnOldCallCannotTouchANewerAttempt(t *testing.T) {
 	ctx := context.Background()
 	w, c := open(t, 1)
 	must[order.Answer](t)(c.Reserve(ctx, tea("o1", 4)))
-	must[order.Answer](t)(c.Release(ctx, "o1", 1, order.Memory))
+	must[order.Answer](t)(c.Release(ctx, on("o1", 1, order.Memory)))
 	second := tea("o1", 4)
 	second.Attempt = 2
 	must[order.Answer](t)(c.Reserve(ctx, second))
 	var conflict *order.ConflictError
-	if _, err := c.Confirm(ctx, "o1", 1, order.Persisted); !errors.As(err, &conflict) || conflict.Order.Attempt != 2 {
+	if _, err := c.Confirm(ctx, on("o1", 1, order.Persisted)); !errors.As(err, &conflict) || conflict.Order.Attempt != 2 {
 		t.Errorf("confirm: %v", err)
 	}
-	if _, err := c.Release(ctx, "o1", 1, order.Memory); !errors.As(err, &conflict) {
+	if _, err := c.Release(ctx, on("o1", 1, order.Memory)); !errors.As(err, &conflict) {
 		t.Errorf("release: %v", err)
 	}
-	if _, err := c.Confirm(ctx, "o1", 3, order.Persisted); !errors.As(err, &conflict) {
+	if _, err := c.Confirm(ctx, on("o1", 3, order.Persisted)); !errors.As(err, &conflict) {
 		t.Errorf("confirm of a future attempt: %v", err)
 	}
 	if a := must[order.Answer](t)(c.Reserve(ctx, tea("o1", 4))); !a.Replayed || a.Attempt != 2 || a.State != stock.Held {
@@ -258,8 +263,8 @@ func TestARepeatedLateConfirmIsTheSameConfirm(t *testing.T) {
 	w, c := open(t, 1)
 	must[order.Answer](t)(c.Reserve(ctx, tea("o1", 4)))
 	w.Tick(time.Hour)
-	first := must[order.Answer](t)(c.Confirm(ctx, "o1", 1, order.Persisted))
-	again := must[order.Answer](t)(c.Confirm(ctx, "o1", 1, order.Persisted))
+	first := must[order.Answer](t)(c.Confirm(ctx, on("o1", 1, order.Persisted)))
+	again := must[order.Answer](t)(c.Confirm(ctx, on("o1", 1, order.Persisted)))
 	first.Replayed = true
 	if diff := cmp.Diff(first, again); diff != "" || first.Attempt != 2 || kinds(w) != "RCLC" {
 		t.Errorf("%s after %s", diff, kinds(w))
@@ -275,12 +280,12 @@ func TestAConfirmOfAnAttemptLongGoneIsNoRepeatOfALaterOne(t *testing.T) {
 		r.Attempt = attempt + 1
 		must[order.Answer](t)(c.Reserve(ctx, r))
 		if attempt < 2 {
-			must[order.Answer](t)(c.Release(ctx, "o1", r.Attempt, order.Memory))
+			must[order.Answer](t)(c.Release(ctx, on("o1", r.Attempt, order.Memory)))
 		}
 	}
-	must[order.Answer](t)(c.Confirm(ctx, "o1", 3, order.Persisted))
+	must[order.Answer](t)(c.Confirm(ctx, on("o1", 3, order.Persisted)))
 	var conflict *order.ConflictError
-	if a, err := c.Confirm(ctx, "o1", 1, order.Persisted); !errors.As(err, &conflict) {
+	if a, err := c.Confirm(ctx, on("o1", 1, order.Persisted)); !errors.As(err, &conflict) {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -291,10 +296,10 @@ func TestAnOrderIsFoundInItsShard(t *testing.T) {
 	w, c := open(t, 4)
 	w.Stock("jam", 10, 1)
 	must[order.Answer](t)(c.Reserve(ctx, tea("o1", 4)))
-	must[order.Answer](t)(c.Release(ctx, "o1", 1, order.Memory))
+	must[order.Answer](t)(c.Release(ctx, on("o1", 1, order.Memory)))
 	second := &order.Request{ID: "o1", Attempt: 2, TTL: 60_000, Ack: order.Memory, Lines: []order.Line{{SKU: "jam", Quantity: 1}}}
 	must[order.Answer](t)(c.Reserve(ctx, second))
-	a := must[order.Answer](t)(c.Confirm(ctx, "o1", 2, order.Persisted))
+	a := must[order.Answer](t)(c.Confirm(ctx, on("o1", 2, order.Persisted)))
 	if a.Receipt.Shard != 1 || a.Lines[0].SKU != "jam" {
 		t.Errorf("%+v", a)
 	}
@@ -303,10 +308,10 @@ func TestAnOrderIsFoundInItsShard(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	w.Drop("o1")
-	if a := must[order.Answer](t)(c.Confirm(ctx, "o1", 2, order.Persisted)); a.Receipt.Shard != 1 || !a.Replayed {
+	if a := must[order.Answer](t)(c.Confirm(ctx, on("o1", 2, order.Persisted))); a.Receipt.Shard != 1 || !a.Replayed {
 		t.Errorf("without records: %+v", a)
 	}
-	if _, err := c.Release(ctx, "o9", 1, order.Memory); !errors.As(err, new(*order.UnknownOrderError)) {
+	if _, err := c.Release(ctx, on("o9", 1, order.Memory)); !errors.As(err, new(*order.UnknownOrderError)) {
 		t.Errorf("%v", err)
 	}
 }
@@ -339,7 +344,7 @@ func TestOneOrderFromManyCallersTakesStockOnce(t *testing.T) {
 			if _, err := c.Reserve(context.Background(), tea("o1", 1)); err != nil {
 				t.Error(err)
 			}
-			if a, err := c.Confirm(context.Background(), "o1", 1, order.Persisted); err != nil || a.Level != order.Persisted {
+			if a, err := c.Confirm(context.Background(), on("o1", 1, order.Persisted)); err != nil || a.Level != order.Persisted {
 				t.Errorf("%+v %v", a, err)
 			}
 		})
@@ -370,7 +375,7 @@ func TestAnAcceptedCallIsAcceptedWhoeverCannotNameItsSKUs(t *testing.T) {
 		if kind == "release" {
 			call = c.Release
 		}
-		a, err := call(t.Context(), "o1", 1, order.Memory)
+		a, err := call(t.Context(), on("o1", 1, order.Memory))
 		if err != nil || len(a.Lines) != 1 || a.Lines[0].Quantity != 2 || !strings.HasPrefix(a.Lines[0].SKU, "#") {
 			t.Errorf("%s: %+v, %v", kind, a, err)
 		}

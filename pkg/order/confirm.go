@@ -7,74 +7,63 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// Confirm makes a hold an order. With level Persisted the answer says Persisted only if this very confirm (or the
-// one that it repeats) is committed in Postgres. After expiry the units are taken again, as the next attempt, if
-// they are there. Errors: *UnknownOrderError, *ConflictError, *ShortfallError, *StateError (released, cancelled),
-// *SKUError.
-func (c *Clerk) Confirm(ctx context.Context, id string, attempt int64, ack Level) (Answer, error) {
-	if err := checkCall(id, attempt, ack); err != nil {
-		return Answer{}, err
-	}
-	shard, err := c.home(ctx, id, attempt)
+// Confirm makes a hold an order: the whole of it, or what shall stand of the lines named; the rest goes back, lines that
+// are not named included. With level Persisted the answer says Persisted only if this very confirm (or the one that it
+// repeats) is committed in Postgres. After expiry the units are taken again, as the next attempt, if they are there.
+// Errors: *UnknownOrderError, *ConflictError, *ShortfallError, *StateError (released, cancelled), *SKUError, *LimitError.
+func (c *Clerk) Confirm(ctx context.Context, call Call) (Answer, error) {
+	shard, results, err := c.begin(ctx, &call)
 	if err != nil {
 		return Answer{}, err
 	}
-	return c.settled(ctx, ack, shard, func() (Answer, error) { return c.confirm(ctx, shard, id, attempt) })
+	if results != nil && results.Units() == 0 {
+		return Answer{}, stock.BadField("lines", "0 units", "confirm at least one unit, or release the order")
+	}
+	op := stock.Operation{Kind: stock.Confirm, ID: call.ID, Attempt: call.Attempt, Lines: results}
+	return c.settled(ctx, call.Ack, shard, func() (Answer, error) { return c.confirm(ctx, shard, op) })
 }
 
-func checkCall(id string, attempt int64, ack Level) error {
-	if err := stock.CheckOrderID("order_id", id); err != nil {
-		return err
-	}
-	if err := checkAttempt(attempt); err != nil {
-		return err
-	}
-	return checkLevel(ack)
-}
-
-func (c *Clerk) confirm(ctx context.Context, shard int, id string, attempt int64) (Answer, error) {
-	op := stock.Operation{Kind: stock.Confirm, ID: id, Attempt: attempt}
-	// A reservation may arrive between the desk's look and the ledger's: then the second round finds it.
+func (c *Clerk) confirm(ctx context.Context, shard int, op stock.Operation) (Answer, error) {
 	for range 2 {
-		out, err := c.decide(ctx, shard, op)
-		if err == nil && out.Code == stock.Retake {
-			late, lines := op, out.Reservation.Lines
-			late.Kind = stock.LateConfirm
-			out, err = c.decide(ctx, shard, late)
-			fillAsked(out.Short, lines)
-		}
+		out, level, err := c.ask(ctx, shard, op)
 		if err != nil {
 			return Answer{}, err
 		}
-		if out.Code == stock.Replayed && out.Reservation.State == stock.Held && out.Reservation.Attempt == attempt {
-			continue // its expiry was lost to a takeover meanwhile: it is a hold again
-		}
-		if out.Code != stock.NoRecord {
-			return c.confirmed(ctx, shard, out, id, attempt)
-		}
-		found, err := c.known(ctx, shard, id)
+		r := &out.Reservation
 		switch {
-		case err != nil:
-			return Answer{}, err
-		case found == nil:
-			return Answer{}, &UnknownOrderError{ID: id}
-		case found.State == stock.Expired && found.Attempt == attempt:
-			return c.confirmAgain(ctx, shard, found)
-		case found.State != stock.Held:
-			out = stock.Outcome{Code: stock.Replayed, Reservation: *found}
-			if found.Attempt < attempt {
-				out.Code = stock.Conflict
+		case level == Persisted && r.State == stock.Expired && r.Attempt == op.Attempt:
+			return c.confirmAgain(ctx, shard, r, op)
+		case level == Persisted && r.Attempt == op.Attempt && op.Lines != nil && isSold(r) && !sameUnits(r.Lines, sold, op.Lines, now):
+			out.Code = stock.Conflict
+		case out.Code == stock.Retake:
+			lines := r.Lines
+			if op.Lines != nil {
+				lines = op.Lines
 			}
-			a, err := c.confirmed(ctx, shard, out, id, attempt)
-			a.Level = Persisted
-			return a, err
+			late := op
+			late.Kind = stock.LateConfirm
+			if out, err = c.decide(ctx, shard, late); err != nil {
+				return Answer{}, err
+			}
+			fillAsked(out.Short, lines)
+			if out.Code == stock.Replayed && out.Reservation.State == stock.Held && out.Reservation.Attempt == op.Attempt {
+				continue // its expiry was lost to a takeover meanwhile: it is a hold again
+			}
 		}
+		a, err := c.confirmed(ctx, shard, out, op.ID, op.Attempt, op.Lines)
+		if err == nil && level == Persisted {
+			a.Level = Persisted
+		}
+		return a, err
 	}
-	// Postgres has a hold that Redis does not: it is in doubt, and whoever compares them will find it.
-	return Answer{}, &stock.ClosedError{Shard: shard, Reason: "missing", RetryAfter: retryDoubt}
+	return Answer{}, &stock.ClosedError{Shard: shard, Reason: "rebuilding", RetryAfter: retrySoon}
 }
 
-// fillAsked completes the shortage of a late confirm, which names no lines: what was asked stands in the order.
+func isSold(r *stock.Reservation) bool {
+	return r.State == stock.Confirmed || r.State == stock.Fulfilled
+}
+
+// fillAsked completes the shortage of a late confirm, which need not name lines: what it takes stands in the order.
 func fillAsked(short []stock.Short, lines stock.Lines) {
 	for i := range short {
 		for _, l := range lines {
@@ -85,12 +74,20 @@ func fillAsked(short []stock.Short, lines stock.Lines) {
 	}
 }
 
-// confirmAgain confirms an expired order whose record Redis has dropped: a sale, under the next attempt, of the
-// lines that the ledger has.
-func (c *Clerk) confirmAgain(ctx context.Context, shard int, found *stock.Reservation) (Answer, error) {
-	lines := make(stock.Lines, len(found.Lines))
-	for i, l := range found.Lines {
-		lines[i] = stock.Line{SKU: l.SKU, Asked: l.Asked, Now: l.Asked}
+// confirmAgain confirms an expired order whose record Redis has dropped: a sale, under the next attempt, of what stood
+// of the lines that the ledger has, or of what is named of it.
+func (c *Clerk) confirmAgain(ctx context.Context, shard int, found *stock.Reservation, op stock.Operation) (Answer, error) {
+	wanted := found.Lines
+	if op.Lines != nil {
+		if wanted = op.Lines; !within(wanted, found.Lines) {
+			return Answer{}, c.beyond(ctx, found)
+		}
+	}
+	var lines stock.Lines
+	for _, l := range wanted {
+		if l.Now > 0 {
+			lines = append(lines, stock.Line{SKU: l.SKU, Asked: l.Now, Now: l.Now})
+		}
 	}
 	out, err := c.decide(ctx, shard, stock.Operation{
 		Kind: stock.Sale, ID: found.ID, Attempt: found.Attempt + 1, Buyer: found.Buyer, Lines: lines, Known: true,
@@ -98,21 +95,21 @@ func (c *Clerk) confirmAgain(ctx context.Context, shard int, found *stock.Reserv
 	if err != nil {
 		return Answer{}, err
 	}
-	return c.confirmed(ctx, shard, out, found.ID, found.Attempt)
+	return c.confirmed(ctx, shard, out, found.ID, found.Attempt, op.Lines)
 }
 
 // confirmed answers a confirm of an attempt by what became of it.
-func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id string, attempt int64) (Answer, error) {
+func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id string, attempt int64, results stock.Lines) (Answer, error) {
 	r := &out.Reservation
 	switch out.Code {
 	case stock.Accepted:
 		return c.answer(ctx, r, nil), nil
 	case stock.Replayed:
-		sold := r.State == stock.Confirmed || r.State == stock.Fulfilled
+		sold := isSold(r)
 		repeat := sold && r.Attempt == attempt
 		if sold && r.Attempt == attempt+1 {
 			var err error
-			if repeat, err = c.confirmedLate(ctx, shard, r); err != nil {
+			if repeat, err = c.confirmedLate(ctx, shard, r, results); err != nil {
 				return Answer{}, err
 			}
 		}
@@ -124,9 +121,15 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 		if r.Attempt == attempt && r.State.Ended() && r.State != stock.Expired {
 			return Answer{}, c.state(ctx, r, fmt.Sprintf("order %s was %s, its units are back in stock: reserve again as attempt %d", id, r.State, attempt+1))
 		}
-		fallthrough
+		return Answer{}, c.otherAttempt(ctx, r)
 	case stock.Conflict:
-		return Answer{}, c.conflict(ctx, r, fmt.Sprintf("order %s stands at attempt %d, %s: name that attempt, or look the order up", id, r.Attempt, r.State))
+		switch {
+		case r.Attempt != attempt:
+			return Answer{}, c.otherAttempt(ctx, r)
+		case r.State == stock.Held || r.State == stock.Expired:
+			return Answer{}, c.beyond(ctx, r)
+		}
+		return Answer{}, c.conflict(ctx, r, fmt.Sprintf("order %s was confirmed with other lines: cancel what is too much under a document of yours, or reserve more under another id", id))
 	case stock.SoldOut:
 		return Answer{}, c.shortfall(ctx, shard, id, attempt, out.Short)
 	}
@@ -137,20 +140,30 @@ func (c *Clerk) confirmed(ctx context.Context, shard int, out stock.Outcome, id 
 // confirm finds, or the buyer's next order under the same id, which has nothing to do with it. Both leave the same
 // record: only the ledger knows how the attempt before ended, and a confirm follows an expiry only. Where the ledger
 // cannot tell yet, or cannot be asked, the answer is not known.
-func (c *Clerk) confirmedLate(ctx context.Context, shard int, r *stock.Reservation) (bool, error) {
+func (c *Clerk) confirmedLate(ctx context.Context, shard int, r *stock.Reservation, results stock.Lines) (bool, error) {
 	for waited := false; ; waited = true {
 		before, there, err := c.parts.Orders.Attempt(ctx, shard, r.ID, r.Attempt-1)
 		if err != nil {
 			return false, c.ledgerAway(fmt.Errorf("look up how attempt %d of order %s ended: %w", r.Attempt-1, r.ID, err))
 		}
 		if there && before.State.Ended() || waited {
-			return there && before.State == stock.Expired && before.Buyer == r.Buyer && sameAsked(before.Lines, r.Lines), nil
+			return there && before.State == stock.Expired && before.Buyer == r.Buyer && continues(r, &before, results), nil
 		}
 		// An attempt ends before the next one begins, in the log and so in the ledger.
 		if c.await(ctx, r.Receipt) != stock.StandingPersisted {
 			return false, fmt.Errorf("the ledger does not have attempt %d of order %s yet: ask again: %w", r.Attempt, r.ID, stock.ErrUnknown)
 		}
 	}
+}
+
+// continues reports whether a sold attempt has the lines that a confirm of the expired one before it would have left: a
+// late confirm keeps what was asked, and the sale that stands in for it after the retention asks for what it takes.
+func continues(r, before *stock.Reservation, results stock.Lines) bool {
+	if results != nil {
+		return sameUnits(r.Lines, sold, results, now) &&
+			(sameUnits(r.Lines, asked, before.Lines, asked) || sameUnits(r.Lines, asked, results, now))
+	}
+	return sameUnits(r.Lines, asked, before.Lines, asked) || sameUnits(r.Lines, asked, before.Lines, now)
 }
 
 // shortfall records the refusal before it is answered: somebody has to refund a buyer, and no entry says so.
@@ -160,8 +173,4 @@ func (c *Clerk) shortfall(ctx context.Context, shard int, id string, attempt int
 		return c.ledgerAway(fmt.Errorf("record the shortfall of order %s: %w", id, err))
 	}
 	return &ShortfallError{ID: id, Lines: lines}
-}
-
-func (c *Clerk) state(ctx context.Context, r *stock.Reservation, why string) error {
-	return &StateError{Why: why, Order: c.answer(ctx, r, nil)}
 }

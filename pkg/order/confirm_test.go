@@ -17,14 +17,14 @@ func secondTime(t *testing.T, w *ordertest.World, c *order.Clerk, released bool,
 	ctx := context.Background()
 	must[order.Answer](t)(c.Reserve(ctx, tea("o1", 4)))
 	if released {
-		must[order.Answer](t)(c.Release(ctx, "o1", 1, order.Memory))
+		must[order.Answer](t)(c.Release(ctx, on("o1", 1, order.Memory)))
 	} else {
 		w.Tick(time.Hour)
 	}
 	second := tea("o1", quantity)
 	second.Attempt = 2
 	must[order.Answer](t)(c.Reserve(ctx, second))
-	must[order.Answer](t)(c.Confirm(ctx, "o1", 2, order.Memory))
+	must[order.Answer](t)(c.Confirm(ctx, on("o1", 2, order.Memory)))
 }
 
 func TestAConfirmOfAReleasedAttemptIsNoRepeatOfTheNext(t *testing.T) {
@@ -38,10 +38,10 @@ func TestAConfirmOfAReleasedAttemptIsNoRepeatOfTheNext(t *testing.T) {
 		}
 		for _, ack := range []order.Level{order.Memory, order.Persisted} {
 			var conflict *order.ConflictError
-			if a, err := c.Confirm(ctx, "o1", 1, ack); !errors.As(err, &conflict) || conflict.Order.Attempt != 2 || conflict.Order.State != stock.Confirmed {
+			if a, err := c.Confirm(ctx, on("o1", 1, ack)); !errors.As(err, &conflict) || conflict.Order.Attempt != 2 || conflict.Order.State != stock.Confirmed {
 				t.Errorf("dropped %v: %+v, %v", drop, a, err)
 			}
-			if a := must[order.Answer](t)(c.Confirm(ctx, "o1", 2, ack)); !a.Replayed || a.Attempt != 2 {
+			if a := must[order.Answer](t)(c.Confirm(ctx, on("o1", 2, ack))); !a.Replayed || a.Attempt != 2 {
 				t.Errorf("dropped %v: %+v", drop, a)
 			}
 		}
@@ -53,7 +53,7 @@ func TestAConfirmOfAnExpiredAttemptIsARepeatOnlyOfTheSameLines(t *testing.T) {
 	for quantity, same := range map[int64]bool{4: true, 5: false} {
 		w, c := open(t, 1)
 		secondTime(t, w, c, false, quantity)
-		a, err := c.Confirm(context.Background(), "o1", 1, order.Memory)
+		a, err := c.Confirm(context.Background(), on("o1", 1, order.Memory))
 		var conflict *order.ConflictError
 		if same && (err != nil || !a.Replayed || a.Attempt != 2) || !same && !errors.As(err, &conflict) {
 			t.Errorf("%d units: %+v, %v", quantity, a, err)
@@ -68,9 +68,9 @@ func TestAnAttemptThatNeverWasIsNotConfirmedByTheNext(t *testing.T) {
 	second := tea("o1", 4)
 	second.Attempt = 2
 	must[order.Answer](t)(c.Reserve(ctx, second))
-	must[order.Answer](t)(c.Confirm(ctx, "o1", 2, order.Memory))
+	must[order.Answer](t)(c.Confirm(ctx, on("o1", 2, order.Memory)))
 	var conflict *order.ConflictError
-	if a, err := c.Confirm(ctx, "o1", 1, order.Memory); !errors.As(err, &conflict) {
+	if a, err := c.Confirm(ctx, on("o1", 1, order.Memory)); !errors.As(err, &conflict) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -83,20 +83,20 @@ func TestHowAnAttemptEndedIsNotGuessedWhileTheLedgerIsBehindOrAway(t *testing.T)
 		w, c := open(t, 1)
 		w.Stopped = true
 		secondTime(t, w, c, released, 4)
-		if a, err := c.Confirm(ctx, "o1", 1, order.Memory); !errors.Is(err, stock.ErrUnknown) {
+		if a, err := c.Confirm(ctx, on("o1", 1, order.Memory)); !errors.Is(err, stock.ErrUnknown) {
 			t.Errorf("behind, released %v: %+v, %v", released, a, err)
 		}
 		// It catches up while somebody waits.
 		waiting := patient(t, w)
 		onceMoved(t, w, 1, w.Apply)
-		a, err := waiting.Confirm(ctx, "o1", 1, order.Memory)
+		a, err := waiting.Confirm(ctx, on("o1", 1, order.Memory))
 		var conflict *order.ConflictError
 		if released && !errors.As(err, &conflict) || !released && (err != nil || !a.Replayed) {
 			t.Errorf("caught up, released %v: %+v, %v", released, a, err)
 		}
 		w.Locked(func() { w.LedgerAway = errors.New("down") })
 		var closed *stock.ClosedError
-		if a, err := c.Confirm(ctx, "o1", 1, order.Memory); !errors.As(err, &closed) && !errors.Is(err, stock.ErrUnknown) {
+		if a, err := c.Confirm(ctx, on("o1", 1, order.Memory)); !errors.As(err, &closed) && !errors.Is(err, stock.ErrUnknown) {
 			t.Errorf("away, released %v: %+v, %v", released, a, err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestARepeatOfAnOrdinaryConfirmAsksPostgresForNothingMore(t *testing.T) {
 	c := must[*order.Clerk](t)(order.NewClerk(p))
 	must[order.Answer](t)(c.Reserve(t.Context(), tea("o1", 4)))
 	for range 2 {
-		must[order.Answer](t)(c.Confirm(t.Context(), "o1", 1, order.Memory))
+		must[order.Answer](t)(c.Confirm(t.Context(), on("o1", 1, order.Memory)))
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
@@ -16,9 +16,10 @@ import (
 // A Movement asks for a change of a SKU's available units under a document of its own.
 type Movement struct {
 	DocumentID string
-	Kind       string // stock.DocumentReceive (goods in, above 0) or stock.DocumentAdjust (signed, not 0)
+	Kind       string // stock.DocumentReceive or stock.DocumentReturn (above 0), or stock.DocumentAdjust (signed, not 0)
 	SKU        string
 	Units      int64
+	Scrap      bool   // return: they came back and are not for sale
 	Reason     string // a code of 1 to 32 characters
 	Note       string // free text of at most MaxNoteBytes
 	Ack        Level
@@ -31,8 +32,13 @@ const MaxNoteBytes = 1024
 type Document struct {
 	ID       string // empty for an opening
 	Kind     string
-	SKU      string
-	Units    int64
+	SKU      string // empty for a document of an order
+	Units    int64  // signed, of SKU; of a count what it corrects
+	Counted  int64  // count: what the stocktake found
+	Order    string // of fulfil, cancel and the return of an order, with Attempt
+	Attempt  int64
+	Lines    []Line // units of each SKU of the order, above 0
+	Scrap    bool   // return: they are not for sale
 	Reason   string
 	State    PaperState
 	Receipt  stock.Receipt // zero while written
@@ -52,12 +58,12 @@ func (c *Clerk) Move(ctx context.Context, m Movement) (Document, error) {
 		return Document{}, err
 	}
 	p, created, err := c.parts.Documents.Write(ctx, Draft{
-		ID: m.DocumentID, Kind: m.Kind, Reason: m.Reason, Note: m.Note, SKU: s.Number, Units: m.Units,
+		ID: m.DocumentID, Kind: m.Kind, Reason: m.Reason, Note: m.Note, SKU: s.Number, Units: m.Units, Scrap: m.Scrap,
 	}, c.redisNow(ctx, s.Shard))
 	if err != nil {
 		return Document{}, c.documentError(m.SKU, err)
 	}
-	d := Document{ID: m.DocumentID, Kind: m.Kind, SKU: m.SKU, Units: m.Units, Reason: m.Reason, Replayed: !created}
+	d := Document{ID: m.DocumentID, Kind: m.Kind, SKU: m.SKU, Units: m.Units, Scrap: m.Scrap, Reason: m.Reason, Replayed: !created}
 	return c.carry(ctx, d, p, m.Ack)
 }
 
@@ -93,28 +99,32 @@ func checkMovement(m *Movement) error {
 	if err := stock.CheckSKU("sku", m.SKU); err != nil {
 		return err
 	}
-	if err := stock.CheckOrderID("document_id", m.DocumentID); err != nil {
-		return err
-	}
-	if m.Units == 0 || m.Kind == stock.DocumentReceive && m.Units < 0 || m.Units > stock.MaxMovementQuantity || m.Units < -stock.MaxMovementQuantity {
+	signed := m.Kind == stock.DocumentAdjust
+	if m.Units == 0 || !signed && m.Units < 0 || m.Units > stock.MaxMovementQuantity || m.Units < -stock.MaxMovementQuantity {
 		remedy := "use a whole number from 1 to 999999999"
-		if m.Kind == stock.DocumentAdjust {
+		if signed {
 			remedy = "use a whole number from -999999999 to 999999999 that is not 0"
 		}
 		return stock.BadField("quantity", strconv.FormatInt(m.Units, 10), remedy)
 	}
-	if err := stock.CheckReason("reason", m.Reason); err != nil {
+	return checkPaper(m.DocumentID, m.Reason, m.Note, m.Ack)
+}
+
+// checkPaper bounds what every document has.
+func checkPaper(id, reason, note string, ack Level) error {
+	if err := stock.CheckOrderID("document_id", id); err != nil {
 		return err
 	}
-	if len(m.Note) > MaxNoteBytes {
-		return stock.BadField("note", m.Note, fmt.Sprintf("use at most %d bytes", MaxNoteBytes))
+	if err := stock.CheckReason("reason", reason); err != nil {
+		return err
 	}
-	for i := range len(m.Note) {
-		if m.Note[i] == 0 {
-			return stock.BadField("note", m.Note, "leave out the NUL character")
-		}
+	if len(note) > MaxNoteBytes {
+		return stock.BadField("note", note, fmt.Sprintf("use at most %d bytes", MaxNoteBytes))
 	}
-	return checkLevel(m.Ack)
+	if strings.IndexByte(note, 0) >= 0 {
+		return stock.BadField("note", note, "leave out the NUL character")
+	}
+	return checkLevel(ack)
 }
 
 // redisNow is Redis' clock; while Redis is away our own must do: the document is then decided later, by a
@@ -128,11 +138,12 @@ func (c *Clerk) redisNow(ctx context.Context, shard int) int64 {
 
 func (c *Clerk) documentError(sku string, err error) error {
 	var conflict *DocumentConflictError
+	var count *CountError
 	var field *stock.FieldError
 	switch {
 	case errors.Is(err, ErrUnknownSKU):
 		return &UnknownSKUError{Fields: []stock.FieldError{unknownSKU("sku", sku)}}
-	case errors.As(err, &conflict), errors.As(err, &field):
+	case errors.As(err, &conflict), errors.As(err, &count), errors.As(err, &field):
 		return err
 	}
 	// The write may have been committed: the id makes the repeat harmless.
@@ -203,49 +214,19 @@ func (c *Clerk) refused(ctx context.Context, d *Document, p *Paper) error {
 	if d.State != Refused {
 		return nil
 	}
-	e := &RefusedError{Document: *d, Line: ShortLine{SKU: d.SKU, Asked: d.Units}}
-	if f, _, ok, err := c.parts.Records.Field(ctx, p.Shard, p.SKU); err == nil && ok {
-		e.Line.Available = f.Available
+	e := &RefusedError{Document: *d}
+	for i, part := range c.named(ctx, p.Operation.Lines, nil) {
+		l := &p.Operation.Lines[i]
+		short := ShortLine{SKU: part.SKU, Asked: l.Asked}
+		if f, _, ok, err := c.parts.Records.Field(ctx, p.Shard, l.SKU); err == nil && ok {
+			if short.Available = f.Available; stock.OfOrder(d.Kind) {
+				short.Available = f.Committed
+			}
+		}
+		e.Lines = append(e.Lines, short)
+		if l.Asked < 0 && !stock.OfOrder(d.Kind) {
+			e.Holds = append(e.Holds, c.promised(ctx, SKU{Number: l.SKU, Shard: p.Shard})...)
+		}
 	}
 	return e
-}
-
-// A Shelf is what both stores say of a SKU's quantities, read one after the other.
-type Shelf struct {
-	SKU
-	Text       string
-	Redis      *Figure // nil: Redis does not have it, or is away
-	Ledger     *Figure // nil: the opening is not applied, or Postgres is away
-	Incomplete []string
-}
-
-// A Figure is quantities at a position of the shard's log.
-type Figure struct {
-	event.Field
-	stock.Position
-}
-
-// Stock asks both stores for a SKU. Errors: *UnknownSKUError.
-func (c *Clerk) Stock(ctx context.Context, text string) (Shelf, error) {
-	if err := stock.CheckSKU("sku", text); err != nil {
-		return Shelf{}, err
-	}
-	s, err := c.sku(ctx, "sku", text)
-	if err != nil {
-		return Shelf{}, err
-	}
-	shelf := Shelf{SKU: s, Text: text}
-	switch f, at, ok, err := c.parts.Records.Field(ctx, s.Shard, s.Number); {
-	case err != nil:
-		shelf.Incomplete = append(shelf.Incomplete, fmt.Sprintf("redis shard %d", s.Shard))
-	case ok:
-		shelf.Redis = &Figure{Field: f, Position: at}
-	}
-	switch f, at, ok, err := c.parts.Figures.Figure(ctx, text); {
-	case err != nil:
-		shelf.Incomplete = append(shelf.Incomplete, "ledger")
-	case ok:
-		shelf.Ledger = &Figure{Field: f, Position: at}
-	}
-	return shelf, nil
 }

@@ -100,9 +100,96 @@ func (e *DocumentConflictError) Error() string { return e.Why }
 // A RefusedError is a document for which there were not enough units. That is final.
 type RefusedError struct {
 	Document Document
-	Line     ShortLine
+	Lines    []ShortLine
+	Holds    []Hold // of a withdrawal: who has the units that are not available
 }
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("refused for good: available would leave 0 to %d; correct the quantity and send it under a new document id", int64(stock.MaxStockQuantity))
+}
+
+// An InsufficientError is a document that asks for more of an order than it has, or a count below what is promised.
+// Nothing was written.
+type InsufficientError struct {
+	Why   string
+	Lines []ShortLine
+	Holds []Hold // that keep the units, as many as are worth naming
+}
+
+func (e *InsufficientError) Error() string { return e.Why }
+
+// A Hold is an order that has units of a SKU.
+type Hold struct {
+	Order    string
+	Attempt  int64
+	State    stock.State // held or confirmed
+	SKU      string
+	Quantity int64
+}
+
+// A CountError is a stocktake that cannot be posted: another one is in flight, which ends, or one of a later moment was
+// posted, which is final.
+type CountError struct {
+	Why      string
+	InFlight bool
+}
+
+func (e *CountError) Error() string { return e.Why }
+
+// A HeldError is a SKU that cannot be deleted because units of it are held, or a document of it is not settled.
+type HeldError struct {
+	SKU             string
+	Held, Committed int64
+	Holds           []Hold
+	Document        string // that is not settled
+	Closed          bool   // it is closed for sale by now, and stays so
+}
+
+func (e *HeldError) Error() string {
+	text := fmt.Sprintf("SKU %q has %d units held (and %d sold and not shipped, which may stay): delete it when they are confirmed, released or expired", e.SKU, e.Held, e.Committed)
+	if e.Held == 0 && e.Document != "" {
+		text = fmt.Sprintf("document %s of SKU %q is not settled: delete it in a moment", e.Document, e.SKU)
+	}
+	if e.Closed {
+		text += "; it is closed for sale now"
+	}
+	return text
+}
+
+// A LimitError is an order that would give its buyer more of a SKU than the limit.
+type LimitError struct {
+	SKU   string
+	Have  int64 // what the buyer has of it, over all orders: held, confirmed and shipped
+	Limit int64
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("the buyer has %d of SKU %q, and the limit is %d: ask for %d at most", e.Have, e.SKU, e.Limit, max(e.Limit-e.Have, 0))
+}
+
+// A BuyerRequiredError is an order without a buyer of a SKU that has a limit per buyer.
+type BuyerRequiredError struct{ SKU string }
+
+func (e *BuyerRequiredError) Error() string {
+	return fmt.Sprintf("SKU %q has a limit per buyer: name the buyer", e.SKU)
+}
+
+// An UncountedError is an order of a SKU whose limit was switched on, while what buyers have of it is not counted yet.
+type UncountedError struct {
+	SKU        string
+	RetryAfter time.Duration
+}
+
+func (e *UncountedError) Error() string {
+	return fmt.Sprintf("SKU %q got a limit per buyer, and what buyers have of it is not counted yet: ask again, a takeover counts it", e.SKU)
+}
+
+// An OutOfBoundsError is a hold that would last too long, or an order that would have too many lines.
+type OutOfBoundsError struct{ Why string }
+
+func (e *OutOfBoundsError) Error() string {
+	if e.Why == "" {
+		return "it would last longer, or have more lines, than is allowed"
+	}
+	return e.Why
 }

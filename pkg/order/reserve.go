@@ -18,11 +18,13 @@ type Request struct {
 	Lines   []Line // the same SKU on several lines is summed
 	TTL     int64  // milliseconds of the hold; unused in a sale
 	Sale    bool   // confirmed at once
+	Partial bool   // takes what is there of each line, in place of all or nothing
 	Ack     Level
 }
 
-// Reserve takes the units of every line, or none. Sent again it answers the same reservation, Replayed, in the
-// state that it has now. Errors: *UnknownSKUError, *SoldOutError, *ConflictError, *ShardsError, *SKUError.
+// Reserve takes the units of every line, or none; a partial one what is there, of one line at least. Sent again it answers
+// the same reservation, Replayed, in the state that it has now. Errors: *UnknownSKUError, *SoldOutError, *ConflictError,
+// *ShardsError, *SKUError, *LimitError, *BuyerRequiredError, *UncountedError.
 func (c *Clerk) Reserve(ctx context.Context, r *Request) (Answer, error) {
 	if err := c.check(r); err != nil {
 		return Answer{}, err
@@ -31,7 +33,7 @@ func (c *Clerk) Reserve(ctx context.Context, r *Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	op := stock.Operation{Kind: stock.Reserve, ID: r.ID, Attempt: r.Attempt, Buyer: r.Buyer, TTL: r.TTL, Lines: lines}
+	op := stock.Operation{Kind: stock.Reserve, ID: r.ID, Attempt: r.Attempt, Buyer: r.Buyer, TTL: r.TTL, Lines: lines, Partial: r.Partial}
 	if r.Sale {
 		op.Kind, op.TTL = stock.Sale, 0
 	}
@@ -56,18 +58,7 @@ func (c *Clerk) check(r *Request) error {
 			return err
 		}
 	}
-	if len(r.Lines) == 0 || len(r.Lines) > c.parts.MaxLines {
-		return stock.BadField("lines", fmt.Sprint(len(r.Lines)), fmt.Sprintf("use 1 to %d lines", c.parts.MaxLines))
-	}
-	for i := range r.Lines {
-		if err := stock.CheckSKU("sku", r.Lines[i].SKU); err != nil {
-			return inLine(err, i)
-		}
-		if err := stock.CheckLineQuantity("quantity", r.Lines[i].Quantity); err != nil {
-			return inLine(err, i)
-		}
-	}
-	return nil
+	return c.checkLines(r.Lines, 1)
 }
 
 // inLine gives a field its place; paths are written only for what is refused.
@@ -188,14 +179,10 @@ func (c *Clerk) reopen(ctx context.Context, shard int, op stock.Operation) (stoc
 		op.Known = true
 		out, err := c.decide(ctx, shard, op)
 		return out, Memory, err
-	case found.Attempt > op.Attempt || found.Attempt == op.Attempt && found.Buyer == op.Buyer && sameAsked(found.Lines, op.Lines):
+	case found.Attempt > op.Attempt || found.Attempt == op.Attempt && found.Buyer == op.Buyer && sameUnits(found.Lines, asked, op.Lines, asked) && !(op.Kind == stock.Sale && found.State == stock.Held):
 		return stock.Outcome{Code: stock.Replayed, Reservation: *found}, Persisted, nil
 	}
 	return stock.Outcome{Code: stock.Conflict, Reservation: *found}, Persisted, nil
-}
-
-func sameAsked(a, b stock.Lines) bool {
-	return slices.EqualFunc(a, b, func(x, y stock.Line) bool { return x.SKU == y.SKU && x.Asked == y.Asked })
 }
 
 func takingConflict(r *stock.Reservation, op *stock.Operation) string {
@@ -203,9 +190,4 @@ func takingConflict(r *stock.Reservation, op *stock.Operation) string {
 		return fmt.Sprintf("order %s stands at attempt %d, %s: only an ended order takes stock again; use the order as it stands, or release it first", r.ID, r.Attempt, r.State)
 	}
 	return fmt.Sprintf("order %s stands with other content under attempt %d: repeat it as it was, or use a new order id", r.ID, r.Attempt)
-}
-
-// conflict answers with the order as it stands.
-func (c *Clerk) conflict(ctx context.Context, r *stock.Reservation, why string) error {
-	return &ConflictError{Why: why, Order: c.answer(ctx, r, nil)}
 }

@@ -29,3 +29,9 @@ type Reservation struct {
 	Buyer         string  // may be empty
 	Lines         Lines   // canonical
 }
+
+// An Ending is where an order or document came to rest: its record may be forgotten while it still stands there.
+type Ending struct {
+	ID      string  // order id, or "~" and a document's id
+	Receipt Receipt // of its last transition
+}

@@ -178,15 +178,17 @@ func (a *app) openRedis(ctx context.Context, c Config, logger *zap.Logger) error
 
 func (a *app) clerk(c Config) (*order.Clerk, error) {
 	catalog := ledger.NewCatalog(a.store, 0)
+	papers := &documents{a.store}
 	return order.NewClerk(order.Parts{
 		Desk: a.desk, Epochs: a.watch,
 		Catalog:   &skus{catalog},
 		Receipts:  &receipts{a.watch, a.store},
 		Orders:    &orders{a.store},
 		Records:   newRecords(a.rdb, a.prefix, a.shards, a.watch),
-		Documents: &documents{a.store},
-		Figures:   &figures{a.store, a.watch},
-		Shards:    a.shards, MaxLines: c.MaxLines,
+		Documents: papers, Papers: papers, Counts: papers,
+		Shelves: &shelves{a.store},
+		Figures: &figures{a.store, a.watch},
+		Shards:  a.shards, MaxLines: c.MaxLines,
 	})
 }
 

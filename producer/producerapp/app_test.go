@@ -39,7 +39,7 @@ func TestAnOrderGoesThroughBothStores(t *testing.T) {
 		t.Errorf("%+v", held)
 	}
 	confirmed := must[api.Reservation](t)(s.Confirm(ctx, "o1", api.AttemptRequest{}))
-	if confirmed.State != "confirmed" || !confirmed.IsPersisted() || confirmed.Lines[0] != (api.Line{SKU: sku, Quantity: 4}) {
+	if confirmed.State != "confirmed" || !confirmed.IsPersisted() || confirmed.Lines[0] != (api.OrderLine{SKU: sku, Asked: 4, Quantity: 4}) {
 		t.Errorf("%+v", confirmed)
 	}
 	must[api.Reservation](t)(s.Reserve(ctx, hold("o2", sku, 5)))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/redisstock"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/faultproxy"
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
+	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
@@ -74,26 +77,46 @@ func must[V any](t testing.TB) func(V, error) V {
 }
 
 // settings are those of a producer on the given servers.
-func settings(t testing.TB, redisURL, postgresURL string) Config {
+func settings(t testing.TB, redisURL, postgresURL string, more ...string) Config {
 	t.Helper()
 	var c Config
-	_, err := config.ParseArgs(Name, Description, &c, []string{
+	_, err := config.ParseArgs(Name, Description, &c, append([]string{
 		"--redis-url", redisURL, "--postgres-url", postgresURL, "--listen", freeAddress(t), "--ops-listen", freeAddress(t),
 		"--log-level", "error", "--redis-prefix", sandboxtest.Prefix(t),
-	}, io.Discard)
+	}, more...), io.Discard)
 	check(t, err)
 	return c
 }
 
+// ports are given out one after the other, from below the range that the system takes ports for connections from: the
+// producer binds its address later, and a connection of a test beside it must not have taken it by then.
+var ports = func() *atomic.Int64 {
+	var next atomic.Int64
+	next.Store(rand.Int64N(1000))
+	return &next
+}()
+
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	const first, many, tries = 20_000, 12_000, 1000
+	for range tries {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+ports.Add(1)*7%many))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 func openShop(t *testing.T, shards int) *shop {
+	t.Helper()
+	return openShopWith(t, shards)
+}
+
+// openShopWith gives the producer more flags.
+func openShopWith(t *testing.T, shards int, flags ...string) *shop {
 	t.Helper()
 	server := sandboxtest.Redis(t)
 	direct := must[*redis.Client](t)(redisstock.Connect(redisstock.Options{URL: server.URL(), Timeout: 5 * time.Second}))
@@ -103,7 +126,7 @@ func openShop(t *testing.T, shards int) *shop {
 	l := must[*ledger.Ledger](t)(ledger.Open(t.Context(), ledger.Config{URL: database, Name: "test"}))
 	t.Cleanup(l.Close)
 	check(t, l.Init(t.Context(), shards))
-	c := settings(t, "redis://"+proxy.Addr()+"/0", database)
+	c := settings(t, "redis://"+proxy.Addr()+"/0", database, flags...)
 	s := &shop{T: t, rdb: direct, proxy: proxy, ledger: l, config: c, shards: shards, consumer: &consumer{},
 		Client: api.NewClient("http://" + c.API.Addr), ops: "http://" + c.Ops.Addr}
 	s.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
@@ -116,6 +139,28 @@ func openShop(t *testing.T, shards int) *shop {
 
 func (s *shop) shard(n int) *redisstock.Shard {
 	return redisstock.NewShard(s.rdb, s.config.Redis.Prefix, n)
+}
+
+// present is the epoch by Postgres, for a desk beside the producer.
+type present struct{ ledger *ledger.Ledger }
+
+func (p present) Epoch(shard int) stock.Epoch {
+	row, err := p.ledger.Shard(context.Background(), shard)
+	if err != nil {
+		return stock.Epoch{Shard: shard, Reason: "ledger"}
+	}
+	return stock.Epoch{
+		Shard: shard, Ledger: p.ledger.ID(), Epoch: row.Epoch, Applied: row.Applied, Library: row.Library, Open: true,
+	}
+}
+
+func (p present) Doubt(int, string) {}
+
+// desk decides beside the producer, as the reconciler does.
+func (s *shop) desk() *redisstock.Desk {
+	d := redisstock.NewDesk(s.rdb, s.config.Redis.Prefix, present{s.ledger})
+	s.Cleanup(d.Close)
+	return d
 }
 
 // takeover opens every shard.

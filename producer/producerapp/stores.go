@@ -154,49 +154,18 @@ func (r *records) Field(ctx context.Context, shard int, sku int64) (event.Field,
 	return f, at, err == nil, errors.Join(err, bad)
 }
 
+// Counted is the mark that a takeover leaves beside what buyers have.
+func (r *records) Counted(ctx context.Context, shard int, sku int64) (bool, error) {
+	counted, err := r.rdb.HExists(ctx, r.shards[shard].Keys().Buyers, strconv.FormatInt(sku, 10)).Result()
+	if err != nil {
+		return false, fmt.Errorf("whether buyers of SKU number %d of shard %d are counted: %w", sku, shard, err)
+	}
+	return counted, nil
+}
+
 func (r *records) Now(ctx context.Context, shard int) (int64, error) {
 	now, err := r.shards[shard].Time(ctx)
 	return now.UnixMilli(), err
-}
-
-// documents are the stock documents.
-type documents struct{ store *ledger.Ledger }
-
-func (d *documents) Open(ctx context.Context, sku string, units int64, shard int, now int64) (order.Paper, bool, error) {
-	doc, created, err := d.store.WriteOpening(ctx, sku, units, shard, d.store.Deadline(now))
-	return paper(doc), created, documentError(err)
-}
-
-func (d *documents) Write(ctx context.Context, n order.Draft, now int64) (order.Paper, bool, error) {
-	doc, created, err := d.store.WriteDocument(ctx, ledger.NewDocument{
-		ID: n.ID, Kind: n.Kind, Reason: n.Reason, Note: n.Note,
-		Lines: []stock.Line{{SKU: n.SKU, Asked: n.Units}}, DeadlineMillis: d.store.Deadline(now),
-	})
-	return paper(doc), created, documentError(err)
-}
-
-func (d *documents) Paper(ctx context.Context, id string) (order.Paper, error) {
-	doc, err := d.store.Document(ctx, id)
-	return paper(doc), err
-}
-
-func documentError(err error) error {
-	var conflict *ledger.ConflictError
-	switch {
-	case errors.As(err, &conflict):
-		return &order.DocumentConflictError{Why: conflict.Error() + "; use a new document id for another movement"}
-	case errors.Is(err, ledger.ErrUnknownSKU):
-		return order.ErrUnknownSKU
-	}
-	return err
-}
-
-func paper(d ledger.Document) order.Paper {
-	p := order.Paper{ID: d.ID, Shard: d.Shard, State: order.PaperState(d.State), Receipt: d.Receipt}
-	if len(d.Lines) > 0 {
-		p.SKU, p.Operation = d.Lines[0].SKU, d.Operation()
-	}
-	return p
 }
 
 // figures are the ledger's quantities, at the position that the watch knows of it.

@@ -18,7 +18,8 @@ var sometimes = []string{
 	"a ledger that is behind", "a takeover that lost a tail", "a fault: restart", "a fault: takeover", "a fault: flush",
 	string(stock.SoldOut), string(stock.Conflict), string(stock.NoRecord), string(stock.NotDue), string(stock.Retake),
 	string(stock.Overdue), string(stock.FrozenSKU), string(stock.ClosedSKU), string(stock.UnopenedSKU), string(stock.NotAllowed),
-	string(stock.MissingSKU),
+	string(stock.MissingSKU), string(stock.OutOfBounds), string(stock.BuyerMissing), string(stock.Uncounted), string(stock.LimitReached),
+	"a partial one that got less", "a release of a part", "a confirm of a part", "a hold that was changed", "a parcel", "a cancellation",
 }
 
 func (s *sights) missing() []string {

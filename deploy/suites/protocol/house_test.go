@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -236,12 +237,16 @@ func (h *house) restart() error {
 	return nil
 }
 
-// audited compares the stores as the reconciler does; an error lists what differs.
-func (h *house) audited(ctx context.Context, shard int) error {
+// audited compares the stores as the reconciler does; an error lists what differs. A SKU whose limit nobody has counted
+// yet is told by the audit, too, because that needs a takeover: it must be one of those that are expected.
+func (h *house) audited(ctx context.Context, shard int, uncounted ...int64) error {
 	r, err := audit.Sweep(ctx, ledger.NewAuditor(h.ledger, 0), redisstock.NewSampler(h.shards[shard]), audit.Options{Shard: shard})
 	if err != nil {
 		return err
 	}
+	r.Drifts = slices.DeleteFunc(r.Drifts, func(d audit.Drift) bool {
+		return d.Class == takeover.Uncounted && slices.Contains(uncounted, d.SKU)
+	})
 	if !r.Clean() {
 		return fmt.Errorf("the audit of shard %d found %v (compared: %v)", shard, r.Drifts, r.Compared)
 	}

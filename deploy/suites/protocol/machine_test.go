@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -147,6 +148,18 @@ func (m *machine) note(r *room, ops []stock.Operation, outs []stock.Outcome) {
 			m.seen.saw("a hold that expired")
 		case out.Code == stock.Accepted && op.Kind.Takes() && op.Attempt > 1 && r.attempt(op.ID) > 0:
 			m.seen.saw("a next attempt that was taken")
+		case out.Code == stock.Accepted && op.Partial && out.Reservation.Lines.Units() < op.Lines.Units():
+			m.seen.saw("a partial one that got less")
+		case out.Code == stock.Accepted && op.Kind == stock.Release && out.Reservation.State == stock.Held:
+			m.seen.saw("a release of a part")
+		case out.Code == stock.Accepted && op.Kind == stock.Confirm && len(op.Lines) > 0:
+			m.seen.saw("a confirm of a part")
+		case out.Code == stock.Accepted && (op.Kind == stock.Extend || op.Kind == stock.Replace):
+			m.seen.saw("a hold that was changed")
+		case out.Code == stock.Accepted && op.Document == stock.DocumentFulfil:
+			m.seen.saw("a parcel")
+		case out.Code == stock.Accepted && op.Document == stock.DocumentCancel:
+			m.seen.saw("a cancellation")
 		case out.Code == stock.Replayed && taken[op.ID]:
 			m.seen.saw("a repeat at the same time")
 		case out.Code == stock.SoldOut && len(op.Lines) > 1:
@@ -161,9 +174,10 @@ func (m *machine) actions(ctx context.Context) map[string]func(*rapid.T) {
 		"orders 1": m.drawOrders, "orders 2": m.drawOrders, "orders 3": m.drawOrders, "orders 4": m.drawOrders, "orders 5": m.drawOrders,
 		"rush":      m.drawRush,
 		"documents": m.drawDocuments,
-		"new SKU":   m.drawSKU,
-		"settings":  m.drawSettings,
-		"time 1":    m.drawTime, "time 2": m.drawTime,
+		"parcels 1": m.drawParcels, "parcels 2": m.drawParcels,
+		"new SKU":  m.drawSKU,
+		"settings": m.drawSettings,
+		"time 1":   m.drawTime, "time 2": m.drawTime,
 		"ledger 1": m.drawApply, "ledger 2": m.drawApply,
 		"fault": m.drawFault,
 	}
@@ -247,16 +261,8 @@ func (m *machine) drawDocument(ctx context.Context, t *rapid.T, r *room) (ledger
 	if err != nil {
 		return ledger.Document{}, err
 	}
-	if d, stands := m.documents[id]; stands {
-		if settled := r.now.Orders[stock.DocumentID(id)].State != ""; settled || d.DeadlineMillis >= now {
-			return d, nil
-		}
-		renewed, err := m.h.ledger.RenewDocument(ctx, id, d.DeadlineMillis, m.h.ledger.Deadline(now))
-		if err != nil || !renewed {
-			return d, fmt.Errorf("renew document %s: %v (%w)", id, renewed, err)
-		}
-		m.documents[id], err = m.h.ledger.Document(ctx, id)
-		return m.documents[id], err
+	if _, stands := m.documents[id]; stands {
+		return m.standing(ctx, r, id)
 	}
 	n := ledger.NewDocument{ID: id, Kind: stock.DocumentAdjust, Reason: "machine", DeadlineMillis: m.h.ledger.Deadline(now)}
 	if rapid.IntRange(0, 4).Draw(t, "overdue") == 0 {
@@ -267,6 +273,24 @@ func (m *machine) drawDocument(ctx context.Context, t *rapid.T, r *room) (ledger
 		n.Lines = append(n.Lines, stock.Line{SKU: sku, Asked: units})
 	}
 	m.documents[id], _, err = m.h.ledger.WriteDocument(ctx, n)
+	return m.documents[id], err
+}
+
+// standing gives a document once more, with a new deadline if its own has passed before it was settled.
+func (m *machine) standing(ctx context.Context, r *room, id string) (ledger.Document, error) {
+	d := m.documents[id]
+	now, err := m.h.now(ctx, r.number)
+	if err != nil {
+		return d, err
+	}
+	if settled := r.now.Orders[stock.DocumentID(id)].State != ""; settled || d.DeadlineMillis >= now {
+		return d, nil
+	}
+	renewed, err := m.h.ledger.RenewDocument(ctx, id, d.DeadlineMillis, m.h.ledger.Deadline(now))
+	if err != nil || !renewed {
+		return d, fmt.Errorf("renew document %s: %v (%w)", id, renewed, err)
+	}
+	m.documents[id], err = m.h.ledger.Document(ctx, id)
 	return m.documents[id], err
 }
 
@@ -294,14 +318,25 @@ func (m *machine) drawSettings(ctx context.Context, t *rapid.T) error {
 		return err
 	}
 	sku := drawSKUs(t, m.openings[r.number], 1)[0]
-	set := rapid.SampledFrom([]stock.Settings{{}, {}, {}, {Frozen: true}, {Closed: true}, {OpensMillis: now + 60_000}}).Draw(t, "settings")
+	lift := stock.Change{Frozen: stock.Off, Closed: stock.Off}
+	change := rapid.SampledFrom([]stock.Change{
+		lift, lift, lift, {Opens: stock.Keep, Frozen: stock.On, Limit: stock.Keep}, {Opens: stock.Keep, Closed: stock.On, Limit: stock.Keep},
+		{Opens: now + 60_000, Limit: stock.Keep}, {Opens: stock.Keep, Limit: 3}, {Opens: stock.Keep, Limit: 5}, {Frozen: stock.Off, Closed: stock.Off, Limit: stock.Keep},
+	}).Draw(t, "change")
 	if err := m.send(ctx, map[*room][]stock.Operation{r: {
-		{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: sku}}, Settings: set},
+		{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: sku}}, Change: change},
 		drawOrder(t, r, m.openings[r.number]),
 	}}); err != nil {
 		return err
 	}
+	if change.Limit > 0 && rapid.Bool().Draw(t, "counted") {
+		// Only a takeover counts what buyers have; the log is read before, because it begins anew.
+		if err := errors.Join(r.sameLog(ctx), m.open(ctx, r)); err != nil {
+			return err
+		}
+	}
 	buyer := stock.Operation{Kind: stock.Sale, ID: fmt.Sprintf("s%d", r.at.Seq), Attempt: 1, Lines: stock.Lines{{SKU: sku, Asked: 1, Now: 1}}}
+	buyer.Buyer = rapid.SampledFrom(buyers).Draw(t, "buyer")
 	return m.send(ctx, map[*room][]stock.Operation{r: {buyer, buyer}})
 }
 

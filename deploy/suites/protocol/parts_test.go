@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
@@ -79,50 +80,11 @@ func (r records) Field(ctx context.Context, shard int, sku int64) (event.Field, 
 	return f, stock.Position{}, ok, err
 }
 
+func (r records) Counted(ctx context.Context, shard int, sku int64) (bool, error) {
+	return r.rdb.HExists(ctx, r.shards[shard].Keys().Buyers, strconv.FormatInt(sku, 10)).Result()
+}
+
 func (r records) Now(ctx context.Context, shard int) (int64, error) { return r.now(ctx, shard) }
-
-// documents puts every SKU into one shard where told so: a table with carts needs that.
-type documents struct {
-	*ledger.Ledger
-	shard int // -1: where the clerk wants it
-}
-
-func (d documents) Open(ctx context.Context, sku string, units int64, shard int, now int64) (order.Paper, bool, error) {
-	if d.shard >= 0 {
-		shard = d.shard
-	}
-	doc, created, err := d.WriteOpening(ctx, sku, units, shard, d.Deadline(now))
-	return paper(doc), created, documentError(err)
-}
-
-func (d documents) Write(ctx context.Context, n order.Draft, now int64) (order.Paper, bool, error) {
-	doc, created, err := d.WriteDocument(ctx, ledger.NewDocument{
-		ID: n.ID, Kind: n.Kind, Reason: n.Reason, Note: n.Note,
-		Lines: []stock.Line{{SKU: n.SKU, Asked: n.Units}}, DeadlineMillis: d.Deadline(now),
-	})
-	return paper(doc), created, documentError(err)
-}
-
-func (d documents) Paper(ctx context.Context, id string) (order.Paper, error) {
-	doc, err := d.Document(ctx, id)
-	return paper(doc), err
-}
-
-func documentError(err error) error {
-	var conflict *ledger.ConflictError
-	if errors.As(err, &conflict) {
-		return &order.DocumentConflictError{Why: conflict.Error()}
-	}
-	return err
-}
-
-func paper(d ledger.Document) order.Paper {
-	p := order.Paper{ID: d.ID, Shard: d.Shard, State: order.PaperState(d.State), Receipt: d.Receipt}
-	if len(d.Lines) > 0 {
-		p.SKU, p.Operation = d.Lines[0].SKU, d.Operation()
-	}
-	return p
-}
 
 type figures struct{ *ledger.Ledger }
 
@@ -137,10 +99,11 @@ func (h *house) clerk(oneShard bool) (*order.Clerk, error) {
 	if oneShard {
 		home = len(h.shards) - 1
 	}
+	papers := documents{h.ledger, home}
 	clerk, err := order.NewClerk(order.Parts{
 		Desk: h.desk, Epochs: h, Catalog: catalog{ledger.NewCatalog(h.ledger, 0)}, Receipts: receipts{h.ledger},
-		Orders: orders{h.ledger}, Records: records{h}, Documents: documents{h.ledger, home}, Figures: figures{h.ledger},
-		Shards: len(h.shards),
+		Orders: orders{h.ledger}, Records: records{h}, Documents: papers, Papers: papers, Counts: papers, Shelves: shelves{h.ledger},
+		Figures: figures{h.ledger}, Shards: len(h.shards),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("wire the clerk: %w", err)

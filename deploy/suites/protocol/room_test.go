@@ -58,6 +58,7 @@ func (r *room) opened(continues stock.Position, epoch int64) (lost int64) {
 			panic(err) // they were folded once already
 		}
 	}
+	r.now.Recount() // what a takeover does for SKUs with a limit
 	r.at, r.applied = stock.Position{Epoch: epoch, Seq: 1}, 0
 	r.past = map[int64]*stocktest.Model{0: r.now, 1: r.now}
 	return lost
@@ -183,7 +184,13 @@ func (r *room) same(ctx context.Context) error {
 			return fmt.Errorf("shard %d, %s: %w", r.number, name, err)
 		}
 	}
-	return r.h.audited(ctx, r.number)
+	var uncounted []int64
+	for number, s := range r.now.Shelves {
+		if s.Limit > 0 && !r.now.Counted[number] {
+			uncounted = append(uncounted, number)
+		}
+	}
+	return r.h.audited(ctx, r.number, uncounted...)
 }
 
 func (r *room) sameRedis(ctx context.Context) error {
@@ -218,7 +225,27 @@ func (r *room) sameRedis(ctx context.Context) error {
 			return err
 		}
 	}
-	return equal(r.now, shelves, orders)
+	return errors.Join(equal(r.now, shelves, orders), r.sameBuyers(ctx))
+}
+
+// sameBuyers compares what buyers have of SKUs with a limit.
+func (r *room) sameBuyers(ctx context.Context) error {
+	fields, err := r.h.rdb.HGetAll(ctx, r.h.shards[r.number].Keys().Buyers).Result()
+	if err != nil {
+		return err
+	}
+	delete(fields, "~")
+	want := map[string]string{}
+	for number := range r.now.Counted {
+		want[fmt.Sprint(number)] = "1"
+	}
+	for b, units := range r.now.Bought {
+		want[fmt.Sprintf("%d:%s", b.SKU, b.Name)] = fmt.Sprint(units)
+	}
+	if diff := cmp.Diff(want, fields, cmpopts.EquateEmpty()); diff != "" {
+		return fmt.Errorf("buyers differ (-model +there):\n%s", diff)
+	}
+	return nil
 }
 
 func equal(want *stocktest.Model, shelves map[int64]stocktest.Shelf, orders map[string]stock.Reservation) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stockpipe/stockpipe/pkg/order"
@@ -18,6 +20,8 @@ type shop struct {
 	clerk  *order.Clerk
 	begun  bool
 	forgot bool // records were dropped before their time, which an audit would report
+
+	persisting sync.Mutex
 }
 
 var _ stocktest.Shop = (*shop)(nil)
@@ -69,42 +73,89 @@ func (s *shop) Look(ctx context.Context, sku string) (stock.Quantities, error) {
 
 // Do carries out a step.
 func (s *shop) Do(ctx context.Context, step stocktest.Step) (stocktest.Answer, error) {
+	call := order.Call{ID: step.ID, Attempt: step.Attempt, Lines: lines(step), Ack: order.Memory}
 	switch step.Verb {
 	case stocktest.Reserve, stocktest.Sale:
-		r := order.Request{ID: step.ID, Attempt: step.Attempt, Buyer: step.Buyer, TTL: step.TTL.Milliseconds(), Sale: step.Verb == stocktest.Sale, Ack: order.Memory}
-		for _, l := range step.Lines {
-			r.Lines = append(r.Lines, order.Line{SKU: l.SKU, Quantity: l.Units})
-		}
-		a, err := s.clerk.Reserve(ctx, &r)
+		a, err := s.clerk.Reserve(ctx, &order.Request{
+			ID: step.ID, Attempt: step.Attempt, Buyer: step.Buyer, Lines: lines(step), TTL: step.TTL.Milliseconds(),
+			Sale: step.Verb == stocktest.Sale, Partial: step.Partial, Ack: order.Memory,
+		})
 		return told(step.Verb, a, err)
 	case stocktest.Confirm:
-		a, err := s.clerk.Confirm(ctx, step.ID, step.Attempt, order.Memory)
+		a, err := s.clerk.Confirm(ctx, call)
 		return told(step.Verb, a, err)
 	case stocktest.Release:
-		a, err := s.clerk.Release(ctx, step.ID, step.Attempt, order.Memory)
+		a, err := s.clerk.Release(ctx, call)
 		return told(step.Verb, a, err)
-	case stocktest.Stock:
-		d, err := s.clerk.Create(ctx, step.Lines[0].SKU, step.Lines[0].Units, order.Memory)
-		return toldDocument(d, err)
-	case stocktest.Receive, stocktest.Adjust:
-		m := order.Movement{
-			DocumentID: step.ID, Kind: string(step.Verb), SKU: step.Lines[0].SKU, Units: step.Lines[0].Units, Reason: "table", Ack: order.Memory,
+	case stocktest.Replace:
+		a, err := s.clerk.Replace(ctx, call)
+		return told(step.Verb, a, err)
+	case stocktest.Extend:
+		now, err := s.now(ctx, 0)
+		if err != nil {
+			return stocktest.Answer{}, err
 		}
-		d, err := s.clerk.Move(ctx, m)
-		if err == nil && d.State == order.Written {
-			// Refused in Redis; the clerk says so only once the ledger has it.
-			if err := s.each(func(shard int) error { return s.catchUp(ctx, shard) }); err != nil {
-				return stocktest.Answer{}, err
-			}
-			d, err = s.clerk.Move(ctx, m)
-		}
-		return toldDocument(d, err)
+		a, err := s.clerk.Extend(ctx, order.Extension{ID: step.ID, Attempt: step.Attempt, Until: now + step.Span.Milliseconds(), Ack: order.Memory})
+		return told(step.Verb, a, err)
+	case stocktest.Stock, stocktest.Receive, stocktest.Adjust, stocktest.Count, stocktest.Fulfil, stocktest.Cancel, stocktest.Return:
+		return s.document(ctx, step)
 	case stocktest.Expire, stocktest.Late:
 		return s.move(ctx, step)
-	case stocktest.Freeze, stocktest.Close, stocktest.Opens, stocktest.Lift:
+	case stocktest.Freeze, stocktest.Close, stocktest.Opens, stocktest.Lift, stocktest.Limit:
 		return s.set(ctx, step)
 	}
 	return s.world(ctx, step)
+}
+
+func lines(step stocktest.Step) []order.Line {
+	var out []order.Line
+	for _, l := range step.Lines {
+		out = append(out, order.Line{SKU: l.SKU, Quantity: l.Units})
+	}
+	return out
+}
+
+// document sends a document. One of an order, and a count, look at the ledger, which has to catch up first.
+func (s *shop) document(ctx context.Context, step stocktest.Step) (stocktest.Answer, error) {
+	if step.Order != "" || step.Verb == stocktest.Count {
+		if err := s.persist(ctx); err != nil {
+			return stocktest.Answer{}, err
+		}
+	}
+	d, err := s.send(ctx, step)
+	if err == nil && d.State == order.Written {
+		// Refused in Redis; the clerk says so only once the ledger has it.
+		if err := s.persist(ctx); err != nil {
+			return stocktest.Answer{}, err
+		}
+		d, err = s.send(ctx, step)
+	}
+	return toldDocument(d, err)
+}
+
+// persist lets every shard's ledger catch up, one caller at a time.
+func (s *shop) persist(ctx context.Context) error {
+	s.persisting.Lock()
+	defer s.persisting.Unlock()
+	return s.each(func(shard int) error { return s.catchUp(ctx, shard) })
+}
+
+func (s *shop) send(ctx context.Context, step stocktest.Step) (order.Document, error) {
+	const reason = "table"
+	switch {
+	case step.Verb == stocktest.Stock:
+		return s.clerk.Create(ctx, step.Lines[0].SKU, step.Lines[0].Units, order.Memory)
+	case step.Verb == stocktest.Count:
+		return s.clerk.Count(ctx, order.Count{DocumentID: step.ID, SKU: step.Lines[0].SKU, Counted: step.Lines[0].Units, Reason: reason, Ack: order.Memory})
+	case step.Order != "":
+		return s.clerk.Amend(ctx, order.Amendment{
+			DocumentID: step.ID, Kind: string(step.Verb), OrderID: step.Order, Attempt: step.Attempt, Lines: lines(step), Scrap: step.Scrap,
+			Reason: reason, Ack: order.Memory,
+		})
+	}
+	return s.clerk.Move(ctx, order.Movement{
+		DocumentID: step.ID, Kind: string(step.Verb), SKU: step.Lines[0].SKU, Units: step.Lines[0].Units, Scrap: step.Scrap, Reason: reason, Ack: order.Memory,
+	})
 }
 
 // world carries out the steps that no customer sends.
@@ -114,7 +165,7 @@ func (s *shop) world(ctx context.Context, step stocktest.Step) (stocktest.Answer
 	case stocktest.Tick:
 		return done, s.tick(ctx, step.Span)
 	case stocktest.Apply:
-		return done, s.each(func(shard int) error { return s.catchUp(ctx, shard) })
+		return done, s.persist(ctx)
 	case stocktest.Takeover:
 		s.forgot = false
 		return done, s.takeOver(ctx)
@@ -131,7 +182,7 @@ func (s *shop) world(ctx context.Context, step stocktest.Step) (stocktest.Answer
 		if err != nil || r == nil {
 			return stocktest.Answer{Word: stocktest.Unknown}, err
 		}
-		return stocktest.Answer{Word: stocktest.Word(r.State), State: r.State, Attempt: r.Attempt, Units: r.Lines.Units()}, nil
+		return stocktest.Stands(stocktest.Word(r.State), *r), nil
 	}
 	return done, fmt.Errorf("this shop does not know the verb %q", step.Verb)
 }
@@ -170,7 +221,16 @@ func (s *shop) move(ctx context.Context, step stocktest.Step) (stocktest.Answer,
 	if step.Verb == stocktest.Late {
 		kind = stock.LateConfirm
 	}
-	out, err := s.desk.Do(ctx, shard, stock.Operation{Kind: kind, ID: step.ID, Attempt: step.Attempt})
+	op := stock.Operation{Kind: kind, ID: step.ID, Attempt: step.Attempt}
+	for _, l := range step.Lines {
+		sku, err := s.ledger.SKU(ctx, l.SKU)
+		if err != nil {
+			return stocktest.Answer{}, err
+		}
+		op.Lines = append(op.Lines, stock.Line{SKU: sku.Number, Now: l.Units})
+	}
+	slices.SortFunc(op.Lines, func(a, b stock.Line) int { return int(a.SKU - b.SKU) })
+	out, err := s.desk.Do(ctx, shard, op)
 	return s.toldOutcome(ctx, step.Verb, out, err)
 }
 
@@ -184,7 +244,7 @@ func (s *shop) set(ctx context.Context, step stocktest.Step) (stocktest.Answer, 
 		return stocktest.Answer{}, err
 	}
 	out, err := s.desk.Do(ctx, sku.Shard, stock.Operation{
-		Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: sku.Number}}, Settings: stocktest.SettingsOf(step, now),
+		Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: sku.Number}}, Change: stocktest.ChangeOf(step, now),
 	})
 	return s.toldOutcome(ctx, step.Verb, out, err)
 }
@@ -210,7 +270,7 @@ func told(verb stocktest.Verb, a order.Answer, err error) (stocktest.Answer, err
 	var unknown *order.UnknownOrderError
 	switch {
 	case err == nil:
-		out := stocktest.Told(verb, stock.Outcome{Code: stock.Accepted}, nil)
+		out := stocktest.Told(verb, stock.Outcome{Code: stock.Accepted, Reservation: stock.Reservation{State: a.State}}, nil)
 		if a.Replayed {
 			out.Word = stocktest.Replayed
 		}
@@ -232,7 +292,16 @@ func told(verb stocktest.Verb, a order.Answer, err error) (stocktest.Answer, err
 func toldSKU(verb stocktest.Verb, err error) (stocktest.Answer, error) {
 	var unknown *order.UnknownSKUError
 	var sku *order.SKUError
+	var limit *order.LimitError
 	switch {
+	case errors.As(err, &limit):
+		return stocktest.Answer{Word: stocktest.OverLimit, Has: stocktest.Short{Asked: limit.Limit, Available: limit.Have}}, nil
+	case errors.As(err, new(*order.BuyerRequiredError)):
+		return stocktest.Answer{Word: stocktest.NoBuyer}, nil
+	case errors.As(err, new(*order.UncountedError)):
+		return stocktest.Answer{Word: stocktest.Uncounted}, nil
+	case errors.As(err, new(*order.OutOfBoundsError)):
+		return stocktest.Answer{Word: stocktest.Beyond}, nil
 	case errors.As(err, &unknown):
 		return stocktest.Answer{Word: stocktest.Missing}, nil
 	case errors.As(err, &sku):
@@ -244,13 +313,16 @@ func toldSKU(verb stocktest.Verb, err error) (stocktest.Answer, error) {
 func toldDocument(d order.Document, err error) (stocktest.Answer, error) {
 	var refused *order.RefusedError
 	var conflict *order.DocumentConflictError
+	var lacking *order.InsufficientError
 	switch {
 	case errors.As(err, &refused):
-		return stocktest.Answer{Word: stocktest.Refused, Left: left([]order.ShortLine{refused.Line})}, nil
+		return stocktest.Answer{Word: stocktest.Refused, Left: left(refused.Lines)}, nil
+	case errors.As(err, &lacking):
+		return stocktest.Answer{Word: stocktest.Lacking, Left: left(lacking.Lines)}, nil
 	case errors.As(err, &conflict):
 		return stocktest.Answer{Word: stocktest.Conflict}, nil
 	case err != nil:
-		return toldSKU(stocktest.Receive, err)
+		return told(stocktest.Receive, order.Answer{}, err)
 	case d.State != order.Applied:
 		return stocktest.Answer{}, fmt.Errorf("the document is only %s", d.State)
 	case d.Replayed:
@@ -262,7 +334,7 @@ func toldDocument(d order.Document, err error) (stocktest.Answer, error) {
 func standing(word stocktest.Word, a order.Answer) stocktest.Answer {
 	out := stocktest.Answer{Word: word, State: a.State, Attempt: a.Attempt}
 	for _, l := range a.Lines {
-		out.Units += l.Quantity
+		out.Units, out.Shipped = out.Units+l.Quantity, out.Shipped+l.Fulfilled
 	}
 	return out
 }

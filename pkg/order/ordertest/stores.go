@@ -2,15 +2,12 @@ package ordertest
 
 import (
 	"context"
-	"fmt"
+	"slices"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/order"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
-
-// deadline is how long a document may wait, in milliseconds.
-const deadline = 3_600_000
 
 // SKU finds a SKU.
 func (w *World) SKU(_ context.Context, text string) (order.SKU, error) {
@@ -41,8 +38,10 @@ func (w *World) Names(_ context.Context, numbers []int64) (map[int64]string, err
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := map[int64]string{}
-	for text, s := range w.skus {
-		out[s.Number] = text
+	for _, number := range numbers {
+		if text, ok := w.texts[number]; ok {
+			out[number] = text
+		}
 	}
 	return out, w.LedgerAway
 }
@@ -54,7 +53,7 @@ func (w *World) judge(r stock.Receipt) stock.Standing {
 	if w.lost[r] {
 		return stock.StandingLost
 	}
-	if _, ok := w.behind[r]; ok {
+	if slices.ContainsFunc(w.behind, func(e entry) bool { return e.receipt == r }) {
 		return stock.StandingAccepted
 	}
 	if r.Epoch > w.epoch || r.Epoch == w.epoch && r.Seq > w.seq[r.Shard] {
@@ -141,6 +140,13 @@ func (w *World) Field(_ context.Context, shard int, sku int64) (event.Field, sto
 	return event.Field{}, stock.Position{}, false, nil
 }
 
+// Counted is whether Redis counts what buyers have of a SKU in full.
+func (w *World) Counted(_ context.Context, _ int, sku int64) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counted[sku], nil
+}
+
 // Now is Redis' time.
 func (w *World) Now(context.Context, int) (int64, error) {
 	w.mu.Lock()
@@ -148,77 +154,10 @@ func (w *World) Now(context.Context, int) (int64, error) {
 	return w.now, nil
 }
 
-// Figure is what Postgres has: the same as Redis, this world does not tell them apart.
+// Figure is what Postgres has.
 func (w *World) Figure(_ context.Context, sku string) (event.Field, stock.Position, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.fields[w.skus[sku].Number]; f != nil {
-		return *f, stock.Position{Epoch: w.epoch, Seq: w.seq[w.skus[sku].Shard]}, true, w.LedgerAway
-	}
-	return event.Field{}, stock.Position{}, false, w.LedgerAway
-}
-
-// Open writes an opening.
-func (w *World) Open(_ context.Context, sku string, units int64, shard int, now int64) (order.Paper, bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.LedgerAway != nil {
-		return order.Paper{}, false, w.LedgerAway
-	}
-	if s, ok := w.skus[sku]; ok {
-		if s.Opening != units {
-			return order.Paper{}, false, &order.DocumentConflictError{Why: fmt.Sprintf("opened with %d", s.Opening)}
-		}
-		if p := w.papers[openingID(s.Number)]; p != nil {
-			return *p, false, nil
-		}
-		return order.Paper{ID: openingID(s.Number), Shard: s.Shard, SKU: s.Number, State: order.Applied}, false, nil
-	}
-	s := order.SKU{Number: int64(len(w.skus) + 1), Shard: shard, Opening: units}
-	w.skus[sku] = s
-	p := &order.Paper{ID: openingID(s.Number), Shard: shard, SKU: s.Number, State: order.Written, Operation: stock.Operation{
-		Kind: stock.NewSKU, ID: stock.DocumentID(openingID(s.Number)), Deadline: now + deadline, SKU: sku,
-		Lines: stock.Lines{{SKU: s.Number, Asked: units, Now: units}},
-	}}
-	w.papers[p.ID] = p
-	return *p, true, nil
-}
-
-func openingID(number int64) string { return fmt.Sprintf("~open:%d", number) }
-
-// Write writes a document.
-func (w *World) Write(_ context.Context, d order.Draft, now int64) (order.Paper, bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.LedgerAway != nil {
-		return order.Paper{}, false, w.LedgerAway
-	}
-	if p := w.papers[d.ID]; p != nil {
-		if w.drafts[d.ID] != d {
-			return order.Paper{}, false, &order.DocumentConflictError{Why: "the document stands with other content"}
-		}
-		return *p, false, nil
-	}
-	var shard int
-	for _, s := range w.skus {
-		if s.Number == d.SKU {
-			shard = s.Shard
-		}
-	}
-	p := &order.Paper{ID: d.ID, Shard: shard, SKU: d.SKU, State: order.Written, Operation: stock.Operation{
-		Kind: stock.Movement, ID: stock.DocumentID(d.ID), Deadline: now + deadline, Document: d.Kind, Reason: d.Reason,
-		Lines: stock.Lines{{SKU: d.SKU, Asked: d.Units, Now: d.Units}},
-	}}
-	w.papers[d.ID], w.drafts[d.ID] = p, d
-	return *p, true, nil
-}
-
-// Paper reads a document.
-func (w *World) Paper(_ context.Context, id string) (order.Paper, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.papers[id]; p != nil {
-		return *p, w.LedgerAway
-	}
-	return order.Paper{}, fmt.Errorf("document %s is unknown", id)
+	f, ok := w.shelves[w.skus[sku].Number]
+	return f, stock.Position{Epoch: w.epoch, Seq: w.seq[w.skus[sku].Shard]}, ok, w.LedgerAway
 }

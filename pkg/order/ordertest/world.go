@@ -4,7 +4,6 @@
 package ordertest
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -26,21 +25,22 @@ type World struct {
 	now     int64
 	epoch   int64
 	seq     map[int]int64
-	skus    map[string]order.SKU
-	fields  map[int64]*event.Field // what Redis has
+	skus    map[string]order.SKU // that live
+	texts   map[int64]string     // of every number that was ever given
+	fields  map[int64]*event.Field
 	records map[int]map[string]*stock.Reservation
-	rows    map[int]map[string]stock.Reservation // what Postgres has, the newest attempt of each order
-	papers  map[string]*order.Paper
-	drafts  map[string]order.Draft
-	behind  map[stock.Receipt]stock.Reservation // accepted and not yet persisted
+	bought  map[event.BuyerKey]int64
+	counted map[int64]bool // SKUs of which bought is complete
 
-	attempts map[attemptKey]stock.Reservation // what Postgres has, every attempt
-	lost     map[stock.Receipt]bool
-	applied  chan struct{} // closed and replaced when the ledger moves
+	ledger
+	behind  []entry // accepted and not yet persisted, in order
+	lost    map[stock.Receipt]bool
+	applied chan struct{} // closed and replaced when the ledger moves
 
-	// Operations are all that reached the Desk, Shortfalls the orders that were told short.
+	// Operations are all that reached the Desk, Shortfalls the orders that were told short, Doubts what was doubted.
 	Operations []stock.Operation
 	Shortfalls []string
+	Doubts     []string
 	// Stopped keeps Postgres behind until Apply.
 	Stopped bool
 	// Before, when set, answers an operation in place of the Desk; After changes its answer.
@@ -50,19 +50,13 @@ type World struct {
 	LedgerAway error
 }
 
-type attemptKey struct {
-	shard   int
-	id      string
-	attempt int64
-}
-
 // New is a world of so many shards, open under epoch 1.
 func New(shards int) *World {
 	w := &World{
-		now: Now, epoch: 1, seq: map[int]int64{}, skus: map[string]order.SKU{}, fields: map[int64]*event.Field{},
-		records: map[int]map[string]*stock.Reservation{}, rows: map[int]map[string]stock.Reservation{},
-		papers: map[string]*order.Paper{}, drafts: map[string]order.Draft{},
-		behind: map[stock.Receipt]stock.Reservation{}, lost: map[stock.Receipt]bool{}, attempts: map[attemptKey]stock.Reservation{}, applied: make(chan struct{}),
+		now: Now, epoch: 1, seq: map[int]int64{}, skus: map[string]order.SKU{}, texts: map[int64]string{},
+		fields: map[int64]*event.Field{}, records: map[int]map[string]*stock.Reservation{},
+		bought: map[event.BuyerKey]int64{}, counted: map[int64]bool{},
+		ledger: newLedger(), lost: map[stock.Receipt]bool{}, applied: make(chan struct{}),
 	}
 	for shard := range shards {
 		w.records[shard], w.rows[shard] = map[string]*stock.Reservation{}, map[string]stock.Reservation{}
@@ -82,7 +76,7 @@ func (w *World) Clerk() *order.Clerk {
 // Parts are the world as a Clerk wants it.
 func (w *World) Parts() order.Parts {
 	return order.Parts{
-		Desk: w, Epochs: w, Catalog: w, Receipts: w, Orders: w, Records: w, Documents: w, Figures: w,
+		Desk: w, Epochs: w, Catalog: w, Receipts: w, Orders: w, Records: w, Documents: w, Papers: w, Counts: w, Shelves: w, Figures: w,
 		Shards: len(w.records), Patience: 50 * time.Millisecond,
 	}
 }
@@ -98,14 +92,28 @@ func (w *World) Locked(f func()) {
 func (w *World) Stock(sku string, available int64, shard int) order.SKU {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := order.SKU{Number: int64(len(w.skus) + 1), Shard: shard, Opening: available}
-	w.skus[sku] = s
+	s := w.number(sku, available, shard)
 	w.fields[s.Number] = &event.Field{Quantities: stock.Quantities{Available: available}}
+	w.shelves[s.Number] = *w.fields[s.Number]
+	return s
+}
+
+// number gives a SKU the next number.
+func (w *World) number(sku string, opening int64, shard int) order.SKU {
+	s := order.SKU{Number: int64(len(w.texts) + 1), Shard: shard, Opening: opening}
+	w.skus[sku], w.texts[s.Number] = s, sku
 	return s
 }
 
 // FieldOf is a SKU as Redis has it, to look at or, under Locked, to change; nil when Redis lacks it.
 func (w *World) FieldOf(sku string) *event.Field { return w.fields[w.skus[sku].Number] }
+
+// Bought is what a buyer has of a SKU by Redis' count.
+func (w *World) Bought(sku, buyer string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bought[event.BuyerKey{SKU: w.skus[sku].Number, Buyer: buyer}]
+}
 
 // Flush takes a SKU away from Redis.
 func (w *World) Flush(sku string) { w.Locked(func() { delete(w.fields, w.skus[sku].Number) }) }
@@ -119,8 +127,9 @@ func (w *World) Tick(d time.Duration) {
 		for _, id := range slices.Sorted(maps.Keys(w.records[shard])) {
 			r := w.records[shard][id]
 			if r.State == stock.Held && r.ExpiresMillis <= w.now {
-				w.move(r.Lines, -1, 1, 0)
-				w.enter(shard, r, stock.Expired)
+				next := *r
+				next.State = stock.Expired
+				w.change(shard, r, &next)
 			}
 		}
 	}
@@ -139,39 +148,33 @@ func (w *World) Drop(id string) {
 func (w *World) Apply() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	inOrder := slices.SortedFunc(maps.Keys(w.behind), func(a, b stock.Receipt) int {
-		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Seq, b.Seq))
-	})
-	for _, r := range inOrder {
-		w.persist(r, w.behind[r])
+	for i := range w.behind {
+		w.persist(&w.behind[i])
 	}
-	clear(w.behind)
+	w.behind = nil
 	close(w.applied)
 	w.applied = make(chan struct{})
 }
 
-// Lose is a takeover: what Postgres has not got is gone, and a new epoch begins.
+// Lose is a takeover: what Postgres has not got is gone, a new epoch begins, and what buyers have is counted.
 func (w *World) Lose() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for receipt, row := range w.behind {
-		w.lost[receipt] = true
-		if row.State == stock.Held || row.State == stock.Confirmed {
-			held := int64(-1)
-			if row.State == stock.Confirmed {
-				held = 0
-			}
-			w.move(row.Lines, held, 1, -1-held)
-		}
-		delete(w.records[receipt.Shard], row.ID)
-		if old, ok := w.rows[receipt.Shard][row.ID]; ok {
-			w.records[receipt.Shard][row.ID] = &old
-			if old.State == stock.Held {
-				w.move(old.Lines, 1, -1, 0)
+	for _, e := range w.behind {
+		w.lost[e.receipt] = true
+		for _, row := range e.rows {
+			delete(w.records[e.receipt.Shard], row.ID)
+			if old, ok := w.rows[e.receipt.Shard][row.ID]; ok {
+				w.records[e.receipt.Shard][row.ID] = &old
 			}
 		}
 	}
-	clear(w.behind)
+	w.behind = nil
+	clear(w.fields)
+	for number, f := range w.shelves {
+		w.fields[number] = &f
+	}
+	w.count()
 	w.epoch++
 	for shard := range w.seq {
 		w.seq[shard] = 1
@@ -180,45 +183,17 @@ func (w *World) Lose() {
 	w.applied = make(chan struct{})
 }
 
-func (w *World) persist(r stock.Receipt, row stock.Reservation) {
-	if p := w.papers[documentID(row.ID)]; p != nil {
-		p.State, p.Receipt = order.Applied, r
-		if row.State == stock.Refused {
-			p.State = order.Refused
+// count is what a takeover writes: what buyers have of SKUs with a limit.
+func (w *World) count() {
+	clear(w.bought)
+	clear(w.counted)
+	for number, f := range w.fields {
+		w.counted[number] = f.Limit > 0
+	}
+	for _, r := range w.attempts {
+		if !r.State.Ended() {
+			w.owe(r.Buyer, r.Lines, 1)
 		}
-		return
-	}
-	w.rows[r.Shard][row.ID] = row
-	w.attempts[attemptKey{r.Shard, row.ID, row.Attempt}] = row
-}
-
-func documentID(id string) string {
-	if id != "" && id[0] == '~' {
-		return id[1:]
-	}
-	return "\x00"
-}
-
-// enter writes a transition: the record, its receipt, and what Postgres will get.
-func (w *World) enter(shard int, r *stock.Reservation, state stock.State) stock.Receipt {
-	w.seq[shard]++
-	r.State = state
-	r.Receipt = stock.Receipt{Shard: shard, Position: stock.Position{Epoch: w.epoch, Seq: w.seq[shard]}}
-	w.records[shard][r.ID] = r
-	if w.Stopped {
-		w.behind[r.Receipt] = *r
-	} else {
-		w.persist(r.Receipt, *r)
-	}
-	return r.Receipt
-}
-
-func (w *World) move(lines stock.Lines, held, available, committed int64) {
-	for _, l := range lines {
-		f := w.fields[l.SKU]
-		f.Held += held * l.Now
-		f.Available += available * l.Now
-		f.Committed += committed * l.Now
 	}
 }
 
@@ -229,18 +204,21 @@ func (w *World) Epoch(shard int) stock.Epoch {
 	return stock.Epoch{Shard: shard, Ledger: "world", Epoch: w.epoch, Open: true}
 }
 
-// Doubt is heard and needs nothing.
-func (w *World) Doubt(int, string) {}
+// Doubt is kept.
+func (w *World) Doubt(_ int, what string) { w.Locked(func() { w.Doubts = append(w.Doubts, what) }) }
 
 var (
-	_ stock.Desk      = (*World)(nil)
-	_ stock.Epochs    = (*World)(nil)
-	_ order.Catalog   = (*World)(nil)
-	_ order.Receipts  = (*World)(nil)
-	_ order.Orders    = (*World)(nil)
-	_ order.Records   = (*World)(nil)
-	_ order.Documents = (*World)(nil)
-	_ order.Figures   = (*World)(nil)
+	_ stock.Desk        = (*World)(nil)
+	_ stock.Epochs      = (*World)(nil)
+	_ order.Catalog     = (*World)(nil)
+	_ order.Receipts    = (*World)(nil)
+	_ order.Orders      = (*World)(nil)
+	_ order.Records     = (*World)(nil)
+	_ order.Documents   = (*World)(nil)
+	_ order.OrderPapers = (*World)(nil)
+	_ order.Counts      = (*World)(nil)
+	_ order.Shelves     = (*World)(nil)
+	_ order.Figures     = (*World)(nil)
 )
 
 // Do decides as the library does.

@@ -3,8 +3,7 @@ package stocktest
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math"
+	"slices"
 	"sync"
 
 	"github.com/stockpipe/stockpipe/pkg/stock"
@@ -19,6 +18,7 @@ type Counter struct {
 	desk   *Model
 	ledger *Model
 	ended  map[attempt]stock.Reservation // how attempts ended that may have a next one
+	papers map[string]paper              // documents, as the ledger has them from the moment that they are written
 	skus   map[string]int64
 	names  map[int64]string
 }
@@ -32,7 +32,7 @@ var _ Shop = (*Counter)(nil)
 
 // NewCounter is an empty shop.
 func NewCounter() *Counter {
-	return &Counter{now: 1_700_000_000_000, desk: NewModel(), ledger: NewModel(), ended: map[attempt]stock.Reservation{}, skus: map[string]int64{}, names: map[int64]string{}}
+	return &Counter{now: 1_700_000_000_000, desk: NewModel(), ledger: NewModel(), ended: map[attempt]stock.Reservation{}, papers: map[string]paper{}, skus: map[string]int64{}, names: map[int64]string{}}
 }
 
 // Look tells a SKU's quantities.
@@ -53,9 +53,9 @@ func (c *Counter) Do(_ context.Context, s Step) (Answer, error) {
 		c.apply()
 	case Takeover:
 		c.apply()
-		c.desk = c.ledger.Clone()
+		c.takeover()
 	case Lose:
-		c.desk = c.ledger.Clone()
+		c.takeover()
 	case Forget:
 		if _, ok := c.ledger.Orders[s.ID]; !ok {
 			return Answer{}, fmt.Errorf("the ledger does not have %s: only what it has may be forgotten", s.ID)
@@ -66,27 +66,29 @@ func (c *Counter) Do(_ context.Context, s Step) (Answer, error) {
 		if !ok {
 			return Answer{Word: Unknown}, nil
 		}
-		return Answer{Word: Word(r.State), State: r.State, Attempt: r.Attempt, Units: r.Lines.Units()}, nil
-	case Confirm:
-		return c.confirm(s), nil
-	case Release:
-		return c.release(s), nil
-	default:
-		a := c.told(s.Verb, c.do(c.operation(s)))
-		if a.Word == Replayed && a.State == stock.Refused {
-			a.Word = Refused // a document has one outcome, whoever asks how often
+		return Stands(Word(r.State), r), nil
+	case Confirm, Release:
+		if slices.ContainsFunc(s.Lines, func(l Line) bool { return c.skus[l.SKU] == 0 }) {
+			return Answer{Word: Missing}, nil
 		}
-		return a, nil
+		if s.Verb == Confirm {
+			return c.confirm(s), nil
+		}
+		return c.release(s), nil
+	case Extend, Replace:
+		return c.change(s), nil
+	case Stock, Receive, Adjust, Count, Fulfil, Cancel, Return:
+		return c.document(s), nil
+	default:
+		return c.told(s.Verb, c.do(c.operation(s))), nil
 	}
 	return Answer{Word: Done}, nil
 }
 
-// apply lets the ledger catch up. It never forgets an order.
-func (c *Counter) apply() {
-	all := maps.Clone(c.ledger.Orders)
-	maps.Copy(all, c.desk.Orders)
-	c.ledger = c.desk.Clone()
-	c.ledger.Orders = all
+// takeover opens the desk anew with what the ledger has.
+func (c *Counter) takeover() {
+	c.desk = c.ledger.Clone()
+	c.desk.Recount()
 }
 
 func (c *Counter) told(verb Verb, out stock.Outcome) Answer {
@@ -102,14 +104,19 @@ func (c *Counter) number(sku string) int64 {
 }
 
 func (c *Counter) operation(s Step) stock.Operation {
-	op := stock.Operation{ID: s.ID, Attempt: s.Attempt, Buyer: s.Buyer, Deadline: math.MaxInt64}
+	op := stock.Operation{ID: s.ID, Attempt: s.Attempt, Buyer: s.Buyer, Partial: s.Partial}
 	for _, l := range s.Lines {
 		op.Lines = append(op.Lines, stock.Line{SKU: c.number(l.SKU), Asked: l.Units, Now: l.Units})
 	}
-	if s.Verb == Reserve || s.Verb == Sale {
+	switch s.Verb {
+	case Reserve, Sale, Replace:
 		var err error
 		if op.Lines, err = stock.Canonical(op.Lines, stock.MaxOrderLines); err != nil {
 			panic(err) // a table with lines out of bounds
+		}
+	case Confirm, Release, Late:
+		for i := range op.Lines {
+			op.Lines[i].Asked = 0
 		}
 	}
 	switch s.Verb {
@@ -117,45 +124,45 @@ func (c *Counter) operation(s Step) stock.Operation {
 		op.Kind, op.TTL = stock.Reserve, s.TTL.Milliseconds()
 	case Sale:
 		op.Kind = stock.Sale
+	case Confirm:
+		op.Kind = stock.Confirm
+	case Release:
+		op.Kind = stock.Release
+	case Extend:
+		op.Kind, op.Until = stock.Extend, c.now+s.Span.Milliseconds()
+	case Replace:
+		op.Kind = stock.Replace
 	case Expire:
 		op.Kind = stock.Expire
 	case Late:
 		op.Kind = stock.LateConfirm
-	case Stock:
-		op.Kind, op.ID = stock.NewSKU, fmt.Sprintf("~~open:%d", op.Lines[0].SKU)
-	case Receive, Adjust:
-		op.Kind, op.ID = stock.Movement, stock.DocumentID(s.ID)
-	case Freeze, Close, Opens, Lift:
+	case Freeze, Close, Opens, Lift, Limit:
 		op.Kind = stock.Configure
-		op.Settings = SettingsOf(s, c.now)
+		op.Change = ChangeOf(s, c.now)
 	}
 	return op
 }
 
-// SettingsOf is what freeze, close, opens and lift set, at a Redis time in milliseconds.
-func SettingsOf(s Step, now int64) stock.Settings {
+// ChangeOf is what freeze, close, opens, lift and limit change, at a Redis time in milliseconds.
+func ChangeOf(s Step, now int64) stock.Change {
+	change := stock.Kept
 	switch s.Verb {
 	case Freeze:
-		return stock.Settings{Frozen: true}
+		change.Frozen = stock.On
 	case Close:
-		return stock.Settings{Closed: true}
+		change.Closed = stock.On
 	case Opens:
-		return stock.Settings{OpensMillis: now + s.Span.Milliseconds()}
+		change.Opens = now + s.Span.Milliseconds()
+	case Lift:
+		change.Opens, change.Frozen, change.Closed = 0, stock.Off, stock.Off
+	case Limit:
+		change.Limit = s.Lines[0].Units
 	}
-	return stock.Settings{}
+	return change
 }
 
 // do decides an operation; a begun-again order without a record is looked up in the ledger first (protocol D).
 func (c *Counter) do(op stock.Operation) stock.Outcome {
-	if op.Kind == stock.Movement || op.Kind == stock.NewSKU {
-		// A document stands in the ledger before anything moves: other content under its id is a conflict.
-		if old, ok := c.ledger.Orders[op.ID]; ok && !sameAsked(old.Lines, op.Lines) {
-			return known(stock.Conflict, old)
-		}
-		if old, ok := c.desk.Orders[op.ID]; ok && !sameAsked(old.Lines, op.Lines) {
-			return known(stock.Conflict, old)
-		}
-	}
 	out := c.decide(op)
 	if out.Code != stock.NoRecord || op.Kind != stock.Reserve && op.Kind != stock.Sale {
 		return out
@@ -180,31 +187,46 @@ func (c *Counter) decide(op stock.Operation) stock.Outcome {
 	return out
 }
 
+// ask decides an operation of an order that must stand; one without a record is looked up in the ledger.
+func (c *Counter) ask(op stock.Operation) (stock.Outcome, bool) {
+	out := c.decide(op)
+	if out.Code != stock.NoRecord {
+		return out, true
+	}
+	old, ok := c.ledger.Orders[op.ID]
+	if out = known(stock.Replayed, old); old.Attempt < op.Attempt {
+		out.Code = stock.Conflict
+	}
+	return out, ok
+}
+
 // confirm is what a buyer's confirm becomes: late after expiry, and answered by the ledger where there is no
 // record any more.
 func (c *Counter) confirm(s Step) Answer {
-	op := stock.Operation{Kind: stock.Confirm, ID: s.ID, Attempt: s.Attempt}
-	out := c.decide(op)
-	if out.Code == stock.Retake {
-		op.Kind = stock.LateConfirm
-		out = c.decide(op)
+	op := c.operation(s)
+	out, ok := c.ask(op)
+	if !ok {
+		return Answer{Word: Unknown}
 	}
-	if out.Code == stock.NoRecord {
-		old, ok := c.ledger.Orders[s.ID]
-		switch {
-		case !ok:
-			return Answer{Word: Unknown}
-		case old.State == stock.Expired && old.Attempt == s.Attempt:
-			out = c.decide(stock.Operation{Kind: stock.Sale, ID: s.ID, Attempt: s.Attempt + 1, Buyer: old.Buyer, Lines: old.Lines, Known: true})
-		default:
-			out = standingOf(old, s.Attempt)
-		}
+	old := out.Reservation
+	_, kept := c.desk.Orders[s.ID]
+	switch {
+	case out.Code == stock.Retake:
+		late := op
+		late.Kind = stock.LateConfirm
+		out = c.decide(late)
+		c.fillAsked(&out, old.Lines, op.Lines)
+	case !kept && out.Code == stock.Replayed && old.State == stock.Expired && old.Attempt == s.Attempt:
+		out = c.sellAgain(old, op.Lines)
+	case !kept && out.Code == stock.Replayed && old.State == stock.Confirmed && old.Attempt == s.Attempt && op.Lines != nil && !c.desk.soldAs(old.Lines, op.Lines):
+		out.Code = stock.Conflict
 	}
 	a, r := c.told(Confirm, out), out.Reservation
+	sold := r.State == stock.Confirmed || r.State == stock.Fulfilled
 	switch {
 	case out.Code == stock.SoldOut:
 		a.Word = Shortfall
-	case out.Code == stock.Replayed && r.State == stock.Confirmed && (r.Attempt == s.Attempt || c.late(&r, s.Attempt)):
+	case out.Code == stock.Replayed && sold && (r.Attempt == s.Attempt || c.late(&r, s.Attempt, op.Lines)):
 	case out.Code == stock.Replayed && r.Attempt == s.Attempt && r.State.Ended():
 		a.Word = Ended
 	case out.Code == stock.Replayed:
@@ -213,35 +235,84 @@ func (c *Counter) confirm(s Step) Answer {
 	return a
 }
 
-// late tells whether a confirmed attempt is the late confirm of the one before it: that one expired, with the same lines.
-func (c *Counter) late(r *stock.Reservation, before int64) bool {
-	old, there := c.ended[attempt{r.ID, before}]
-	return there && r.Attempt == before+1 && old.State == stock.Expired && sameAsked(old.Lines, r.Lines)
+// fillAsked says beside a shortage what a late confirm wanted.
+func (c *Counter) fillAsked(out *stock.Outcome, lines, results stock.Lines) {
+	if results != nil {
+		lines = results
+	}
+	for i := range out.Short {
+		for _, l := range lines {
+			if l.SKU == out.Short[i].SKU {
+				out.Short[i].Asked = l.Now
+			}
+		}
+	}
 }
 
-func standingOf(old stock.Reservation, attempt int64) stock.Outcome {
-	if old.Attempt < attempt {
+// sellAgain sells what an expired order had, or what is named of it: its record is gone, the ledger tells what it was.
+func (c *Counter) sellAgain(old stock.Reservation, results stock.Lines) stock.Outcome {
+	lines, ok := narrowed(old.Lines, results, false)
+	if !ok {
 		return known(stock.Conflict, old)
 	}
-	return known(stock.Replayed, old)
+	var wanted stock.Lines
+	for _, l := range lines {
+		if l.Now > 0 {
+			wanted = append(wanted, stock.Line{SKU: l.SKU, Asked: l.Now, Now: l.Now})
+		}
+	}
+	return c.decide(stock.Operation{Kind: stock.Sale, ID: old.ID, Attempt: old.Attempt + 1, Buyer: old.Buyer, Lines: wanted, Known: true})
+}
+
+// late tells whether a confirmed attempt is the late confirm of the one before it: that one expired, with the same lines.
+func (c *Counter) late(r *stock.Reservation, before int64, results stock.Lines) bool {
+	old, there := c.ended[attempt{r.ID, before}]
+	if !there || r.Attempt != before+1 || old.State != stock.Expired {
+		return false
+	}
+	if results != nil {
+		return c.desk.soldAs(r.Lines, results)
+	}
+	return sameAsked(old.Lines, r.Lines) || sameAsked(asking(old.Lines), r.Lines)
+}
+
+// asking are lines that ask for what stands.
+func asking(lines stock.Lines) stock.Lines {
+	var out stock.Lines
+	for _, l := range lines {
+		out = append(out, stock.Line{SKU: l.SKU, Asked: l.Now})
+	}
+	return out
 }
 
 // release is what a buyer's release becomes.
 func (c *Counter) release(s Step) Answer {
-	out := c.decide(stock.Operation{Kind: stock.Release, ID: s.ID, Attempt: s.Attempt})
-	if out.Code == stock.NoRecord {
-		old, ok := c.ledger.Orders[s.ID]
-		if !ok {
-			return Answer{Word: Unknown}
-		}
-		out = standingOf(old, s.Attempt)
+	out, ok := c.ask(c.operation(s))
+	if !ok {
+		return Answer{Word: Unknown}
 	}
 	a, r := c.told(Release, out), out.Reservation
 	switch {
-	case out.Code == stock.Replayed && r.State == stock.Confirmed:
+	case out.Code == stock.Replayed && (r.State == stock.Confirmed || r.State == stock.Fulfilled):
 		a.Word = Ended
 	case out.Code == stock.Replayed && r.Attempt != s.Attempt:
 		a.Word = Conflict
+	}
+	return a
+}
+
+// change is what a buyer's extend and replace become: whatever is no hold any more ends the matter.
+func (c *Counter) change(s Step) Answer {
+	out, ok := c.ask(c.operation(s))
+	if !ok {
+		return Answer{Word: Unknown}
+	}
+	a, r := c.told(s.Verb, out), out.Reservation
+	switch {
+	case out.Code == stock.Replayed && r.Attempt != s.Attempt:
+		a.Word = Conflict
+	case out.Code == stock.Replayed && r.State != stock.Held:
+		a.Word = Ended
 	}
 	return a
 }

@@ -17,6 +17,8 @@ import (
 //	replayed confirmed          …or the state in which it stands
 //	shortfall or confirmed      one of several words
 //	attempt 2                   the attempt that the order stands at
+//	shipped 2                   units of the order that were fulfilled
+//	has 2 of 3                  beside limit: what the buyer has, of how much
 //	left tea 3                  what was available, beside sold out, shortfall and refused…
 //	left tea 3 of 4             …and what had been asked
 //	available 6  (held, committed)     after the step, of the SKU that it or its order is about
@@ -29,6 +31,8 @@ type expectation struct {
 	state   stock.State
 	units   *int64
 	attempt int64
+	shipped *int64
+	has     *Short
 	left    map[string]int64
 	asked   map[string]int64
 	shelf   []shelfClause
@@ -41,7 +45,7 @@ type shelfClause struct {
 }
 
 // states that a word may be followed by.
-var states = []stock.State{stock.Held, stock.Confirmed, stock.Released, stock.Expired, stock.Done, stock.Refused}
+var states = []stock.State{stock.Held, stock.Confirmed, stock.Released, stock.Expired, stock.Cancelled, stock.Fulfilled, stock.Done, stock.Refused}
 
 // parseCounts reads the clauses of a crowd.
 func parseCounts(text string) (expectation, error) {
@@ -125,6 +129,12 @@ func (e *expectation) further(subject string, f []string) bool {
 	switch {
 	case len(f) == 2 && f[0] == "attempt":
 		e.attempt = n
+	case len(f) == 2 && f[0] == "shipped":
+		e.shipped = &n
+	case len(f) == 4 && f[0] == "has" && f[2] == "of":
+		has, err := strconv.ParseInt(f[1], 10, 64)
+		e.has = &Short{Asked: n, Available: has}
+		return err == nil
 	case len(f) == 3 && f[0] == "left":
 		if e.left == nil {
 			e.left = map[string]int64{}
@@ -167,6 +177,10 @@ func (e *expectation) met(a Answer) error {
 		return fmt.Errorf("it has %d units, not %d", a.Units, *e.units)
 	case e.attempt != 0 && a.Attempt != e.attempt:
 		return fmt.Errorf("it stands at attempt %d, not %d", a.Attempt, e.attempt)
+	case e.shipped != nil && a.Shipped != *e.shipped:
+		return fmt.Errorf("%d units of it were shipped, not %d", a.Shipped, *e.shipped)
+	case e.has != nil && a.Has != *e.has:
+		return fmt.Errorf("the buyer has %d of %d, not %d of %d", a.Has.Available, a.Has.Asked, e.has.Available, e.has.Asked)
 	}
 	return e.metShort(a)
 }

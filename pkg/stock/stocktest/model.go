@@ -13,21 +13,46 @@ type Shelf struct {
 	stock.Settings
 }
 
-// A Model is one shard as the rules want it: two maps, and one operation after the other. It is meant to be
+// A Buyer is one buyer of one SKU, by its number.
+type Buyer struct {
+	SKU  int64
+	Name string
+}
+
+// A Model is one shard as the rules want it: a few maps, and one operation after the other. It is meant to be
 // read, not to be fast. The zero value is not ready, use NewModel. Not safe for concurrent use.
 type Model struct {
 	Shelves map[int64]Shelf
 	Orders  map[string]stock.Reservation // orders, and documents under "~<id>"
+	Bought  map[Buyer]int64              // units of SKUs with a limit; nobody has an entry of 0
+	Counted map[int64]bool               // the SKUs of which Bought is all
 }
 
 // NewModel is an empty shard.
 func NewModel() *Model {
-	return &Model{Shelves: map[int64]Shelf{}, Orders: map[string]stock.Reservation{}}
+	return &Model{Shelves: map[int64]Shelf{}, Orders: map[string]stock.Reservation{}, Bought: map[Buyer]int64{}, Counted: map[int64]bool{}}
 }
 
 // Clone is the same state once more. Lines are shared: nobody changes them in place.
 func (m *Model) Clone() *Model {
-	return &Model{Shelves: maps.Clone(m.Shelves), Orders: maps.Clone(m.Orders)}
+	return &Model{Shelves: maps.Clone(m.Shelves), Orders: maps.Clone(m.Orders), Bought: maps.Clone(m.Bought), Counted: maps.Clone(m.Counted)}
+}
+
+// Recount is what a takeover does for the SKUs with a limit: from now on all that buyers have is counted.
+func (m *Model) Recount() {
+	m.Bought, m.Counted = map[Buyer]int64{}, map[int64]bool{}
+	for number, s := range m.Shelves {
+		if s.Limit > 0 {
+			m.Counted[number] = true
+		}
+	}
+	for _, r := range m.Orders {
+		for _, l := range r.Lines {
+			if m.Counted[l.SKU] && r.Buyer != "" && !r.State.Ended() && l.Now+l.Fulfilled > 0 {
+				m.Bought[Buyer{l.SKU, r.Buyer}] += l.Now + l.Fulfilled
+			}
+		}
+	}
 }
 
 // Do decides an operation at a Redis time in milliseconds and, if it is accepted, writes it under a receipt. What
@@ -36,8 +61,10 @@ func (m *Model) Do(op stock.Operation, now int64, receipt stock.Receipt) stock.O
 	switch op.Kind {
 	case stock.Reserve, stock.Sale:
 		return m.take(op, now, receipt)
-	case stock.Confirm, stock.Release, stock.Expire, stock.LateConfirm:
-		return m.move(op, now, receipt)
+	case stock.LateConfirm:
+		return m.late(op, now, receipt)
+	case stock.Confirm, stock.Release, stock.Expire, stock.Extend, stock.Replace:
+		return m.hold(op, now, receipt)
 	case stock.Movement:
 		return m.document(op, now, receipt)
 	case stock.NewSKU:
@@ -55,14 +82,23 @@ func (m *Model) write(r stock.Reservation, receipt stock.Receipt) stock.Outcome 
 	return stock.Outcome{Code: stock.Accepted, Receipt: receipt, Reservation: r}
 }
 
-// shift adds to available, held and committed the given multiples of what stands of each line.
-func (m *Model) shift(lines stock.Lines, available, held, committed int64) {
-	for _, l := range lines {
-		s := m.Shelves[l.SKU]
-		s.Available += available * l.Now
-		s.Held += held * l.Now
-		s.Committed += committed * l.Now
-		m.Shelves[l.SKU] = s
+// shift adds to available, held and committed of a SKU.
+func (m *Model) shift(sku, available, held, committed int64) {
+	s := m.Shelves[sku]
+	s.Available += available
+	s.Held += held
+	s.Committed += committed
+	m.Shelves[sku] = s
+}
+
+// buy counts units for a buyer, while the SKU has a limit.
+func (m *Model) buy(buyer string, sku, units int64) {
+	if buyer == "" || m.Shelves[sku].Limit == 0 {
+		return
+	}
+	has := max(0, m.Bought[Buyer{sku, buyer}]+units)
+	if m.Bought[Buyer{sku, buyer}] = has; has == 0 {
+		delete(m.Bought, Buyer{sku, buyer})
 	}
 }
 
@@ -87,27 +123,64 @@ func (m *Model) take(op stock.Operation, now int64, receipt stock.Receipt) stock
 	case !stands && op.Attempt > 1 && !op.Known:
 		return stock.Outcome{Code: stock.NoRecord}
 	}
-	if out, refused := m.refusal(op.Lines, now); refused {
+	if out, refused := m.forbidden(op.Lines, op.Buyer, now); refused {
 		return out
 	}
-	r := stock.Reservation{ID: op.ID, Attempt: op.Attempt, Buyer: op.Buyer, Lines: op.Lines}
+	lines := op.Lines
+	if op.Partial {
+		lines = m.there(op.Lines)
+	}
+	if out, refused := m.tooMany(lines, op.Buyer); refused {
+		return out
+	}
+	for _, l := range lines {
+		if m.Shelves[l.SKU].Available < l.Now {
+			return stock.Outcome{Code: stock.SoldOut, Short: m.left(op.Lines)}
+		}
+	}
+	r := stock.Reservation{ID: op.ID, Attempt: op.Attempt, Buyer: op.Buyer, Lines: lines}
+	r.State, r.ExpiresMillis = stock.Held, now+op.TTL
 	if op.Kind == stock.Sale {
-		r.State = stock.Confirmed
-		m.shift(op.Lines, -1, 0, +1)
-	} else {
-		r.State, r.ExpiresMillis = stock.Held, now+op.TTL
-		m.shift(op.Lines, -1, +1, 0)
+		r.State, r.ExpiresMillis = stock.Confirmed, 0
+	}
+	for _, l := range lines {
+		if m.buy(r.Buyer, l.SKU, l.Now); r.State == stock.Held {
+			m.shift(l.SKU, -l.Now, +l.Now, 0)
+		} else {
+			m.shift(l.SKU, -l.Now, 0, +l.Now)
+		}
 	}
 	return m.write(r, receipt)
 }
 
+// sameAsked compares what was asked for; lines that only a replace brought were not.
 func sameAsked(a, b stock.Lines) bool {
-	return slices.EqualFunc(a, b, func(x, y stock.Line) bool { return x.SKU == y.SKU && x.Asked == y.Asked })
+	asked := func(lines stock.Lines) map[int64]int64 {
+		units := map[int64]int64{}
+		for _, l := range lines {
+			if l.Asked != 0 {
+				units[l.SKU] = l.Asked
+			}
+		}
+		return units
+	}
+	return maps.Equal(asked(a), asked(b))
 }
 
-// refusal says why units of the lines cannot be taken: line by line what a SKU forbids, then the shortage, with
-// what is there of every line.
-func (m *Model) refusal(lines stock.Lines, now int64) (stock.Outcome, bool) {
+// there are the lines as far as they can be had; all of them when that is not a single unit.
+func (m *Model) there(lines stock.Lines) stock.Lines {
+	out := slices.Clone(lines)
+	for i := range out {
+		out[i].Now = min(out[i].Now, m.Shelves[out[i].SKU].Available)
+	}
+	if out.Units() == 0 {
+		return lines
+	}
+	return out
+}
+
+// forbidden says which SKU may not be taken at all, line by line.
+func (m *Model) forbidden(lines stock.Lines, buyer string, now int64) (stock.Outcome, bool) {
 	for _, l := range lines {
 		s, there := m.Shelves[l.SKU]
 		var code stock.Code
@@ -120,14 +193,24 @@ func (m *Model) refusal(lines stock.Lines, now int64) (stock.Outcome, bool) {
 			code = stock.ClosedSKU
 		case s.OpensMillis > now:
 			code = stock.UnopenedSKU
+		case s.Limit > 0 && buyer == "":
+			code = stock.BuyerMissing
+		case s.Limit > 0 && !m.Counted[l.SKU]:
+			code = stock.Uncounted
 		default:
 			continue
 		}
 		return stock.Outcome{Code: code, SKU: l.SKU}, true
 	}
+	return stock.Outcome{}, false
+}
+
+// tooMany says of which SKU the buyer would have more than its limit.
+func (m *Model) tooMany(lines stock.Lines, buyer string) (stock.Outcome, bool) {
 	for _, l := range lines {
-		if m.Shelves[l.SKU].Available < l.Now {
-			return stock.Outcome{Code: stock.SoldOut, Short: m.left(lines)}, true
+		limit, has := m.Shelves[l.SKU].Limit, m.Bought[Buyer{l.SKU, buyer}]
+		if limit > 0 && has+l.Now > limit {
+			return stock.Outcome{Code: stock.LimitReached, SKU: l.SKU, Bought: has, Limit: limit}, true
 		}
 	}
 	return stock.Outcome{}, false
@@ -139,99 +222,6 @@ func (m *Model) left(lines stock.Lines) []stock.Short {
 		left = append(left, stock.Short{SKU: l.SKU, Asked: l.Asked, Available: m.Shelves[l.SKU].Available})
 	}
 	return left
-}
-
-// move decides C, X, E and L: whatever needs an order that stands.
-func (m *Model) move(op stock.Operation, now int64, receipt stock.Receipt) stock.Outcome {
-	r, stands := m.Orders[op.ID]
-	from := stock.Held
-	if op.Kind == stock.LateConfirm {
-		from = stock.Expired
-	}
-	switch {
-	case !stands:
-		return stock.Outcome{Code: stock.NoRecord}
-	case op.Attempt > r.Attempt:
-		return known(stock.Conflict, r)
-	case op.Kind == stock.Confirm && op.Attempt == r.Attempt && r.State == stock.Expired:
-		return known(stock.Retake, r)
-	case op.Attempt < r.Attempt, r.State != from:
-		return known(stock.Replayed, r)
-	case op.Kind == stock.Expire && r.ExpiresMillis > now:
-		return known(stock.NotDue, r)
-	}
-	switch op.Kind {
-	case stock.Confirm:
-		r.State = stock.Confirmed
-		m.shift(r.Lines, 0, -1, +1)
-	case stock.Release:
-		r.State = stock.Released
-		m.shift(r.Lines, +1, -1, 0)
-	case stock.Expire:
-		r.State = stock.Expired
-		m.shift(r.Lines, +1, -1, 0)
-	default:
-		if out, refused := m.refusal(r.Lines, now); refused {
-			return out
-		}
-		r.State = stock.Confirmed
-		r.Attempt++
-		m.shift(r.Lines, -1, 0, +1)
-	}
-	return m.write(r, receipt)
-}
-
-// document decides M. It has one outcome for ever: too few units are one, and written down.
-func (m *Model) document(op stock.Operation, now int64, receipt stock.Receipt) stock.Outcome {
-	if old, stands := m.Orders[op.ID]; stands {
-		return known(stock.Replayed, old)
-	}
-	if now > op.Deadline {
-		return stock.Outcome{Code: stock.Overdue}
-	}
-	r := stock.Reservation{ID: op.ID, State: stock.Done, Lines: op.Lines}
-	for _, l := range op.Lines {
-		s, there := m.Shelves[l.SKU]
-		if !there {
-			return stock.Outcome{Code: stock.MissingSKU, SKU: l.SKU}
-		}
-		if s.Available+l.Asked < 0 || s.OnHand()+l.Asked > stock.MaxStockQuantity {
-			r.State = stock.Refused
-		}
-	}
-	if r.State == stock.Refused {
-		m.write(r, receipt)
-		return stock.Outcome{Code: stock.NotAllowed, Receipt: receipt, Short: m.left(op.Lines)}
-	}
-	m.shift(op.Lines, +1, 0, 0)
-	return m.write(r, receipt)
-}
-
-// create decides N.
-func (m *Model) create(op stock.Operation, now int64, receipt stock.Receipt) stock.Outcome {
-	if old, stands := m.Orders[op.ID]; stands {
-		return known(stock.Replayed, old)
-	}
-	if now > op.Deadline {
-		return stock.Outcome{Code: stock.Overdue}
-	}
-	l := op.Lines[0]
-	if _, there := m.Shelves[l.SKU]; there {
-		return stock.Outcome{Code: stock.Conflict}
-	}
-	m.Shelves[l.SKU] = Shelf{Quantities: stock.Quantities{Available: l.Asked}}
-	return m.write(stock.Reservation{ID: op.ID, State: stock.Done, Lines: op.Lines}, receipt)
-}
-
-// configure decides T. It moves nothing and leaves no record.
-func (m *Model) configure(op stock.Operation, receipt stock.Receipt) stock.Outcome {
-	s, there := m.Shelves[op.Lines[0].SKU]
-	if !there {
-		return stock.Outcome{Code: stock.MissingSKU, SKU: op.Lines[0].SKU}
-	}
-	s.Settings = op.Settings
-	m.Shelves[op.Lines[0].SKU] = s
-	return stock.Outcome{Code: stock.Accepted, Receipt: receipt}
 }
 
 // Broken names the first law of the shard that does not hold: held is what the open orders hold, committed what
@@ -256,6 +246,15 @@ func (m *Model) Broken() string {
 		}
 		if q := sums[number]; s.Held != q.Held || s.Committed != q.Committed {
 			return "the orders hold " + q.String() + ", the SKU says " + s.Quantities.String()
+		}
+	}
+	counted := m.Clone()
+	counted.Recount()
+	for number := range m.Counted {
+		for b := range counted.Bought {
+			if b.SKU == number && m.Bought[b] != counted.Bought[b] {
+				return "a buyer has more or less than is counted: " + b.Name
+			}
 		}
 	}
 	return ""

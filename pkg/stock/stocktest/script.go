@@ -93,7 +93,7 @@ func (s Script) Steps() int { return len(s.lines) }
 // Carts reports whether an order of the table has more than one SKU, so that a shop must keep these in one shard.
 func (s Script) Carts() bool {
 	return slices.ContainsFunc(s.lines, func(l scriptLine) bool {
-		return len(l.step.Lines) > 1
+		return len(l.step.Lines) > 1 || l.step.Verb == Replace // it may bring another SKU
 	})
 }
 
@@ -128,8 +128,17 @@ func parseLine(line string, about subjects) (scriptLine, error) {
 type subjects map[string]string
 
 func (about subjects) of(s *Step) string {
-	if len(s.Lines) == 0 {
-		if sku, ok := about[s.ID]; ok {
+	id, begins := s.ID, true
+	switch s.Verb {
+	case Fulfil, Cancel, Return:
+		if s.Order != "" {
+			id, begins = s.Order, false
+		}
+	case Confirm, Release, Late:
+		begins = false // they name some of the order's lines
+	}
+	if len(s.Lines) == 0 || !begins {
+		if sku, ok := about[id]; ok {
 			return sku
 		}
 		return about[""]
@@ -137,19 +146,20 @@ func (about subjects) of(s *Step) string {
 	sku := s.Lines[0].SKU
 	for _, l := range s.Lines {
 		if l.SKU != sku {
-			about[s.ID] = ""
+			about[id] = ""
 			return ""
 		}
 	}
-	about[s.ID], about[""] = sku, sku
+	about[id], about[""] = sku, sku
 	return sku
 }
 
-// shapes say what follows each verb: o an order, d a document, l lines, 1 one SKU with units, s a SKU, t a time.
+// shapes say what follows each verb: o an order, d a document, a the order of a document, b the same if there is one, l
+// lines, m lines if there are any, 1 one SKU with units, s a SKU, t a time.
 var shapes = map[Verb]string{
-	Stock: "1", Receive: "d1", Adjust: "d1",
-	Reserve: "ol", Sale: "ol", Confirm: "o", Release: "o", Expire: "o", Late: "o",
-	Freeze: "s", Close: "s", Lift: "s", Opens: "st",
+	Stock: "1", Receive: "d1", Adjust: "d1", Count: "d1", Fulfil: "dam", Cancel: "dam", Return: "dbm",
+	Reserve: "ol", Sale: "ol", Confirm: "om", Release: "om", Extend: "ot", Replace: "ol", Expire: "o", Late: "om",
+	Freeze: "s", Close: "s", Lift: "s", Opens: "st", Limit: "1",
 	Tick: "t", Apply: "", Forget: "o", Takeover: "", Lose: "",
 	Look: "s", Standing: "o",
 }
@@ -178,6 +188,20 @@ func parseStep(words []string) (Step, error) {
 
 // read takes one part of a step off the words.
 func (s *Step) read(part rune, words []string) ([]string, error) {
+	switch part {
+	case 'm':
+		return s.readLines(words, 0, stock.MaxOrderLines)
+	case 'b':
+		// Lines come in pairs, so an odd word before them is an order.
+		n := len(words)
+		if n > 0 && words[n-1] == scrap {
+			n--
+		}
+		if n%2 == 0 {
+			return words, nil
+		}
+		part = 'a'
+	}
 	if len(words) == 0 {
 		return nil, fmt.Errorf("%s needs more", s.Verb)
 	}
@@ -187,29 +211,49 @@ func (s *Step) read(part rune, words []string) ([]string, error) {
 		s.ID = words[0]
 	case 'o':
 		s.ID, s.Attempt, err = parseOrder(words[0])
+	case 'a':
+		s.Order, s.Attempt, err = parseOrder(words[0])
 	case 's':
 		s.Lines = []Line{{SKU: words[0]}}
 	case 't':
 		s.Span, err = parseSpan(words[0])
 	case '1':
-		return s.readLines(words, 1)
+		return s.readLines(words, 1, 1)
 	case 'l':
-		return s.readLines(words, stock.MaxOrderLines)
+		return s.readLines(words, 1, stock.MaxOrderLines)
 	}
 	return words[1:], err
 }
 
-// readLines reads pairs of SKU and units, and what a reservation may say beside them.
-func (s *Step) readLines(words []string, most int) ([]string, error) {
+// Words that stand alone behind the lines.
+const (
+	partial = "partial"
+	scrap   = "scrap"
+)
+
+// readLines reads pairs of SKU and units, and what a step may say beside them.
+func (s *Step) readLines(words []string, least, most int) ([]string, error) {
+	taking := s.Verb == Reserve || s.Verb == Sale
 	if s.Verb == Reserve {
 		s.TTL = defaultTTL
 	}
-	for len(words) >= 2 {
+	for len(words) > 0 {
 		var err error
+		switch {
+		case words[0] == partial && taking:
+			s.Partial, words = true, words[1:]
+			continue
+		case words[0] == scrap && s.Verb == Return:
+			s.Scrap, words = true, words[1:]
+			continue
+		}
+		if len(words) < 2 {
+			break
+		}
 		switch {
 		case words[0] == "ttl" && s.Verb == Reserve:
 			s.TTL, err = parseSpan(words[1])
-		case words[0] == "by" && (s.Verb == Reserve || s.Verb == Sale):
+		case words[0] == "by" && taking:
 			s.Buyer = words[1]
 		case len(s.Lines) == most:
 			return words, nil
@@ -223,7 +267,7 @@ func (s *Step) readLines(words []string, most int) ([]string, error) {
 		}
 		words = words[2:]
 	}
-	if len(s.Lines) == 0 {
+	if len(s.Lines) < least {
 		return nil, fmt.Errorf("%s needs a SKU and units", s.Verb)
 	}
 	return words, nil

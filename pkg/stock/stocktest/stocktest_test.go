@@ -31,32 +31,6 @@ func TestTheModelFollowsTheTables(t *testing.T) {
 	}
 }
 
-// Every state meets every operation somewhere in the tables: a pair that nobody wrote down is a pair that nobody
-// decided.
-func TestTheTablesMeetEveryPair(t *testing.T) {
-	t.Parallel()
-	c := &pairs{Counter: NewCounter(), met: map[[2]string]bool{}}
-	for _, s := range scripts(t) {
-		c.Counter = NewCounter()
-		if err := Play(t.Context(), c, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, state := range []string{"none", "held", "confirmed", "released", "expired"} {
-		for _, verb := range []Verb{Reserve, Sale, Confirm, Release, Expire, Late} {
-			if !c.met[[2]string{state, string(verb)}] {
-				t.Errorf("no table sends %s to an order that is %s", verb, state)
-			}
-			if next := string(verb) + " of the next attempt"; !c.met[[2]string{state, next}] && state != "none" {
-				t.Errorf("no table sends %s to an order that is %s", next, state)
-			}
-		}
-		if other := "other content"; !c.met[[2]string{state, other}] && state != "none" {
-			t.Errorf("no table reserves %s for an order that is %s", other, state)
-		}
-	}
-}
-
 func TestAMistakeInATableIsNamedByItsLine(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -66,8 +66,14 @@ func appendReservation(b []byte, a *order.Answer) []byte {
 		}
 		b = append(b, `{"sku":`...)
 		b = appendText(b, a.Lines[i].SKU)
+		b = append(b, `,"asked":`...)
+		b = strconv.AppendInt(b, a.Lines[i].Asked, 10)
 		b = append(b, `,"quantity":`...)
 		b = strconv.AppendInt(b, a.Lines[i].Quantity, 10)
+		if a.Lines[i].Fulfilled > 0 {
+			b = append(b, `,"fulfilled":`...)
+			b = strconv.AppendInt(b, a.Lines[i].Fulfilled, 10)
+		}
 		b = append(b, '}')
 	}
 	b = append(b, `],"replayed":`...)
@@ -98,15 +104,20 @@ func record(a *order.Answer) *api.Record {
 	}
 	r := &api.Record{
 		Attempt: a.Attempt, State: string(a.State), Receipt: a.Receipt.String(), Buyer: a.Buyer,
-		Lines: make([]api.Line, len(a.Lines)),
-	}
-	if a.ExpiresMillis > 0 {
-		r.ExpiresAt = time.UnixMilli(a.ExpiresMillis).UTC().Format(timeForm)
+		Lines: make([]api.OrderLine, len(a.Lines)), ExpiresAt: timeText(a.ExpiresMillis),
 	}
 	for i, l := range a.Lines {
-		r.Lines[i] = api.Line{SKU: l.SKU, Quantity: l.Quantity}
+		r.Lines[i] = api.OrderLine(l)
 	}
 	return r
+}
+
+// timeText is a time as it is told, "" for none.
+func timeText(millis int64) string {
+	if millis <= 0 {
+		return ""
+	}
+	return time.UnixMilli(millis).UTC().Format(timeForm)
 }
 
 func receiptText(r stock.Receipt) string {
@@ -128,10 +139,18 @@ func orderAnswer(f *order.Found) api.Order {
 }
 
 func documentAnswer(d *order.Document) api.Document {
-	return api.Document{
-		DocumentID: d.ID, Kind: d.Kind, SKU: d.SKU, Quantity: d.Units, Reason: d.Reason,
-		State: string(d.State), Receipt: receiptText(d.Receipt), Level: string(d.Level), Replayed: d.Replayed,
+	out := api.Document{
+		DocumentID: d.ID, Kind: d.Kind, SKU: d.SKU, Quantity: d.Units, OrderID: d.Order, Attempt: d.Attempt, Scrap: d.Scrap,
+		Reason: d.Reason, State: string(d.State), Receipt: receiptText(d.Receipt), Level: string(d.Level), Replayed: d.Replayed,
 	}
+	if d.Kind == stock.DocumentCount {
+		out.Counted = &d.Counted
+	}
+	for _, l := range d.Lines {
+		out.Lines = append(out.Lines, api.Line(l))
+		out.Quantity += l.Quantity
+	}
+	return out
 }
 
 func stockAnswer(s *order.Shelf) api.Stock {
@@ -148,6 +167,10 @@ func figure(f *order.Figure) *api.Figure {
 	q := f.Quantities
 	return &api.Figure{
 		Quantities: api.Quantities{Available: q.Available, Held: q.Held, Committed: q.Committed, OnHand: q.OnHand()},
-		Position:   f.Position.String(), Frozen: f.Frozen,
+		Position:   f.Position.String(), Settings: settingsOf(&f.Settings),
 	}
+}
+
+func settingsOf(s *stock.Settings) api.Settings {
+	return api.Settings{OpensAt: timeText(s.OpensMillis), BuyerLimit: s.Limit, Frozen: s.Frozen, Closed: s.Closed}
 }

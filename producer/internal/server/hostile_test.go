@@ -84,7 +84,6 @@ func texts() []hostile {
 
 func shapes() []hostile {
 	ok := body("", "")
-	many := strings.TrimSuffix(strings.Repeat(`{"sku":"tea","quantity":1},`, 501), ",")
 	return []hostile{
 		{"no order id", body("order_id", ""), 422, api.CodeInvalid, "order_id"},
 		{"no lines", body("lines", ""), 422, api.CodeInvalid, "lines"},
@@ -96,7 +95,7 @@ func shapes() []hostile {
 		{"a line without a SKU", body("lines", `[{"quantity":1}]`), 422, api.CodeInvalid, "lines[0].sku"},
 		{"an unknown field of a line", body("lines", `[{"sku":"tea","quantity":1,"price":2}]`), 422, api.CodeInvalid, "lines[0].price"},
 		{"an unknown field with a bracket", body("lines", `[{"sku":"tea","qu[an":1}]`), 422, api.CodeInvalid, "lines[0].qu[an"},
-		{"501 lines", body("lines", "["+many+"]"), 422, api.CodeInvalid, "lines"},
+		{"501 lines", body("lines", "["+many(501, `{"sku":"tea","quantity":1}`)+"]"), 422, api.CodeInvalid, "lines"},
 		{"a sum beyond the bound", body("lines", `[{"sku":"tea","quantity":1000000},{"sku":"tea","quantity":1}]`), 422, api.CodeInvalid, "lines"},
 		{"an unknown field", body("orderid", `"o1"`), 422, api.CodeInvalid, "orderid"},
 		{"an unknown field of other case", body("Buyer", `"o1"`), 422, api.CodeInvalid, "Buyer"},
@@ -121,7 +120,6 @@ func shapes() []hostile {
 		{"ttl of a sale", `{"order_id":"o1","sale":true,"ttl":60,"lines":[{"sku":"tea","quantity":1}]}`, 422, api.CodeInvalid, "ttl"},
 		{"sale as text", body("sale", `"true"`), 422, api.CodeInvalid, "sale"},
 		{"an unknown level", body("ack", `"disk"`), 422, api.CodeInvalid, "ack"},
-		{"policy partial", body("policy", `"partial"`), 422, api.CodeInvalid, "policy"},
 		{"an unknown policy", body("policy", `"some"`), 422, api.CodeInvalid, "policy"},
 		{"a list", "[" + ok + "]", 422, api.CodeInvalid, "body"},
 		{"null", "null", 422, api.CodeInvalid, "body"},
@@ -140,6 +138,11 @@ func shapes() []hostile {
 		{"1 MB order id", body("order_id", `"`+strings.Repeat("a", 1<<20)+`"`), 413, api.CodeTooLarge, ""},
 		{"1 MB SKU", line(`"`+strings.Repeat("a", 1<<20)+`"`, "1"), 413, api.CodeTooLarge, ""},
 	}
+}
+
+// many writes a list of n elements.
+func many(n int, element string) string {
+	return strings.TrimSuffix(strings.Repeat(element+",", n), ",")
 }
 
 func cut(s string) string { return s[:min(len(s), 30)] }
@@ -200,6 +203,76 @@ func TestHostileCallsOfOtherRoutesAreRefused(t *testing.T) {
 		{"POST", "/v1/reservations/o1/confirm", `{"ack":"never"}`, "422 invalid ack"},
 		{"POST", "/v1/reservations/o1/confirm", `{"lines":[]}`, "422 invalid lines"},
 		{"POST", "/v1/reservations/o1/release", `{"attempt":1}{}`, "422 invalid body"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":null}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"tea"}]}`, "422 invalid lines[0].quantity"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"tea","quantity":-1}]}`, "422 invalid lines[0].quantity"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"tea","quantity":-0}]}`, "422 invalid lines[0].quantity"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"tea","quantity":1000001}]}`, "422 invalid lines[0].quantity"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"tea","quantity":1},{"sku":"tea","quantity":0}]}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/release", `{"lines":[{"sku":"none","quantity":1}]}`, "404 unknown_sku lines[0].sku"},
+		{"POST", "/v1/reservations/o1/confirm", `{"lines":[{"sku":"tea","quantity":0}]}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/confirm", `{"lines":[` + many(501, `{"sku":"tea","quantity":1}`) + `]}`, "422 invalid lines"},
+		{"PUT", "/v1/reservations/o1", ``, "400 malformed "},
+		{"PUT", "/v1/reservations/o1", `{}`, "422 invalid lines"},
+		{"PUT", "/v1/reservations/o1", `{"lines":[]}`, "422 invalid lines"},
+		{"PUT", "/v1/reservations/o1", `{"lines":[{"sku":"tea","quantity":0}]}`, "422 invalid lines[0].quantity"},
+		{"PUT", "/v1/reservations/o1", `{"lines":[{"sku":"tea","quantity":1e3}]}`, "422 invalid lines[0].quantity"},
+		{"PUT", "/v1/reservations/o1", `{"lines":[{"sku":"tea","quantity":1000000},{"sku":"tea","quantity":1}]}`, "422 invalid lines"},
+		{"PUT", "/v1/reservations/o1", `{"lines":[{"sku":"none","quantity":1}]}`, "404 unknown_sku lines[0].sku"},
+		{"PUT", "/v1/reservations/o1", `{"buyer":"u2","lines":[{"sku":"tea","quantity":1}]}`, "422 invalid buyer"},
+		{"PUT", "/v1/reservations/o%2F1", `{"lines":[{"sku":"tea","quantity":1}]}`, "422 invalid order"},
+		{"POST", "/v1/reservations/o1/extend", ``, "400 malformed "},
+		{"POST", "/v1/reservations/o1/extend", `{}`, "422 invalid ttl"},
+		{"POST", "/v1/reservations/o1/extend", `{"ttl":0}`, "422 invalid ttl"},
+		{"POST", "/v1/reservations/o1/extend", `{"ttl":86401}`, "422 invalid ttl"},
+		{"POST", "/v1/reservations/o1/extend", `{"ttl":"15m"}`, "422 invalid ttl"},
+		{"POST", "/v1/reservations/o1/extend", `{"ttl":60,"until":"2031-05-01T10:00:00Z"}`, "422 invalid until"},
+		{"POST", "/v1/reservations/o1/extend", `{"until":"tomorrow"}`, "422 invalid until"},
+		{"POST", "/v1/reservations/o1/extend", `{"until":1900000000}`, "422 invalid until"},
+		{"POST", "/v1/reservations/o1/extend", `{"until":"1969-12-31T23:59:59Z"}`, "422 invalid until"},
+		{"POST", "/v1/reservations/o1/extend", `{"until":"2031-05-01 10:00:00"}`, "422 invalid until"},
+		{"POST", "/v1/reservations/o1/fulfil", ``, "400 malformed "},
+		{"POST", "/v1/reservations/o1/fulfil", `{}`, "422 invalid document_id"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"~open:1"}`, "422 invalid document_id"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","attempt":0}`, "422 invalid attempt"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[]}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[{"sku":"tea","quantity":0}]}`, "422 invalid lines[0].quantity"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[` + many(257, `{"sku":"tea","quantity":1}`) + `]}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","scrap":true}`, "422 invalid scrap"},
+		{"POST", "/v1/reservations/o1/cancel", `{"document_id":"d1","reason":"changed mind"}`, "422 invalid reason"},
+		{"POST", "/v1/reservations/o1/cancel", `{"document_id":"d1","reason":""}`, "422 invalid reason"},
+		{"POST", "/v1/reservations/o1/cancel", `{"document_id":"d1"}`, "404 unknown_order "},
+		{"POST", "/v1/reservations/o1/return", `{"document_id":"d1","scrap":"yes"}`, "422 invalid scrap"},
+		{"POST", "/v1/reservations/o1/return", `{"document_id":"d1","lines":[{"sku":"tea","quantity":1}]}`, "404 unknown_order "},
+		{"POST", "/v1/reservations/~o1/return", `{"document_id":"d1"}`, "422 invalid order"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1"}`, "422 invalid counted"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":-1}`, "422 invalid counted"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1.5}`, "422 invalid counted"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1,"position":"now"}`, "422 invalid position"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1,"position":"0-0"}`, "422 invalid position"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1,"position":7}`, "422 invalid position"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1,"at":"noon"}`, "422 invalid at"},
+		{"POST", "/v1/stock/tea/count", `{"document_id":"d1","counted":1,"position":"1-1","at":"2024-05-01T10:00:00Z"}`, "422 invalid at"},
+		{"POST", "/v1/stock/tea/count", `{"counted":1}`, "422 invalid document_id"},
+		{"POST", "/v1/stock/none/count", `{"document_id":"d1","counted":1}`, "404 unknown_sku sku"},
+		{"POST", "/v1/stock/tea/return", `{"document_id":"d1","quantity":-1}`, "422 invalid quantity"},
+		{"POST", "/v1/stock/tea/receive", `{"document_id":"d1","quantity":1,"scrap":true}`, "422 invalid scrap"},
+		{"PATCH", "/v1/stock/tea", ``, "400 malformed "},
+		{"PATCH", "/v1/stock/tea", `{}`, "422 invalid body"},
+		{"PATCH", "/v1/stock/tea", `{"ack":"memory"}`, "422 invalid body"},
+		{"PATCH", "/v1/stock/tea", `{"opens_at":null}`, "422 invalid opens_at"},
+		{"PATCH", "/v1/stock/tea", `{"opens_at":"2031-13-01T10:00:00Z"}`, "422 invalid opens_at"},
+		{"PATCH", "/v1/stock/tea", `{"buyer_limit":-1}`, "422 invalid buyer_limit"},
+		{"PATCH", "/v1/stock/tea", `{"buyer_limit":1000000000}`, "422 invalid buyer_limit"},
+		{"PATCH", "/v1/stock/tea", `{"buyer_limit":null}`, "422 invalid buyer_limit"},
+		{"PATCH", "/v1/stock/tea", `{"frozen":"no"}`, "422 invalid frozen"},
+		{"PATCH", "/v1/stock/tea", `{"closed":0}`, "422 invalid closed"},
+		{"PATCH", "/v1/stock/tea", `{"closed":true,"closed":false}`, "422 invalid closed"},
+		{"PATCH", "/v1/stock/tea", `{"available":5}`, "422 invalid available"},
+		{"PATCH", "/v1/stock/none", `{"closed":true}`, "404 unknown_sku sku"},
+		{"PATCH", "/v1/stock/%00", `{"closed":true}`, "422 invalid sku"},
+		{"DELETE", "/v1/stock/none", ``, "404 unknown_sku sku"},
+		{"DELETE", "/v1/stock/" + long, ``, "422 invalid sku"},
 		{"POST", "/v1/reservations/o1/confirm", `{`, "400 malformed "},
 		{"POST", "/v1/reservations/o1/confirm", `{"ack":"` + strings.Repeat("x", 1<<20) + `"}`, "413 too_large "},
 		{"GET", "/v1/reservations/%F0%9F%98%80", "", "422 invalid order"},
@@ -269,9 +342,12 @@ func TestAWrongMethodNamesTheRightOnes(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, 1)
 	for path, want := range map[string]string{
-		"/v1/reservations": "POST", "/v1/reservations/o1": "GET", "/v1/stock/tea": "GET, PUT", "/v1/reservations:batch": "POST",
+		"/v1/reservations": "POST", "/v1/reservations/o1": "GET, PUT", "/v1/stock/tea": "DELETE, GET, PATCH, PUT", "/v1/reservations:batch": "POST",
 	} {
-		for _, method := range []string{"DELETE", "PATCH", "HEAD", "OPTIONS", "BREW"} {
+		for _, method := range []string{"POST", "DELETE", "PATCH", "HEAD", "OPTIONS", "BREW"} {
+			if strings.Contains(want, method) {
+				continue
+			}
 			r := s.send(method, path, "")
 			if p := r.problem(t); r.status != http.StatusMethodNotAllowed || p.Code != api.CodeMethod || r.header.Get("Allow") != want {
 				t.Errorf("%s %s: %d, Allow %q, want %q", method, path, r.status, r.header.Get("Allow"), want)

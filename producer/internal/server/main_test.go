@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stockpipe/stockpipe/pkg/api"
+	"github.com/stockpipe/stockpipe/pkg/order"
 	"github.com/stockpipe/stockpipe/pkg/order/ordertest"
 )
 
@@ -53,12 +54,21 @@ func openShop(t *testing.T, shards int) *shop {
 	w.Stock("}{", 5, 0)
 	w.Stock("a/b ☕", 5, 0)
 	w.Stock("far", 5, shards-1)
-	o := &tally{outcomes: map[string]int{}}
-	s, err := New(w.Clerk(), o, Config{})
-	if err != nil {
-		t.Fatal(err)
+	s := &shop{T: t, world: w, tally: &tally{outcomes: map[string]int{}}}
+	s.serve(w.Parts(), Config{})
+	return s
+}
+
+// serve opens the server over the parts.
+func (s *shop) serve(parts order.Parts, c Config) {
+	s.Helper()
+	clerk, err := order.NewClerk(parts)
+	if err == nil {
+		s.server, err = New(clerk, s.tally, c)
 	}
-	return &shop{T: t, world: w, server: s, tally: o}
+	if err != nil {
+		s.Fatal(err)
+	}
 }
 
 // A reply is an answer as it came.

@@ -55,6 +55,10 @@ func buildSpec() ([]byte, error) {
 			path.Put = op
 		case http.MethodPost:
 			path.Post = op
+		case http.MethodPatch:
+			path.Patch = op
+		case http.MethodDelete:
+			path.Delete = op
 		default:
 			return nil, fmt.Errorf("route %s has the method %s, which the description does not know", rt.path, rt.method)
 		}

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -78,7 +79,9 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 	d := served(t)
 	read := map[string][]string{
 		"ReserveRequest": reserveFields, "Line": lineFields, "AttemptRequest": attemptFields, "OpeningRequest": openingFields,
-		"ReceiveRequest": moveFields, "AdjustRequest": moveFields, "BatchRequest": batchFields,
+		"ReceiveRequest": moveFields, "AdjustRequest": moveFields, "BatchRequest": batchFields, "Result": lineFields,
+		"ReplaceRequest": replaceFields, "ExtendRequest": extendFields, "AmendRequest": amendFields, "ReturnRequest": returnFields,
+		"StockReturnRequest": takeBackFields, "CountRequest": countFields, "SettingsRequest": settingFields,
 	}
 	for name, fields := range read {
 		schema := d.Components.Schemas[name]
@@ -87,7 +90,7 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	full := order.Answer{ID: "o", State: stock.Held, Level: order.Memory, ExpiresMillis: 1, Lines: []order.Line{{SKU: "s", Quantity: 1}}}
+	full := order.Answer{ID: "o", State: stock.Held, Level: order.Memory, ExpiresMillis: 1, Lines: []order.Part{{SKU: "s", Asked: 3, Quantity: 1, Fulfilled: 1}}}
 	var written map[string]any
 	if err := json.Unmarshal(appendReservation(nil, &full), &written); err != nil {
 		t.Fatal(err)
@@ -95,7 +98,11 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(d.Components.Schemas["Reservation"].Properties)), slices.Sorted(maps.Keys(written))); diff != "" {
 		t.Errorf("the answer of the hot path: %s", diff)
 	}
-	for _, value := range []any{api.Problem{}, api.Order{}, api.Match{}, api.Record{}, api.Stock{}, api.Document{}, api.BatchAnswer{}, api.BatchResult{}} {
+	line := written["lines"].([]any)[0].(map[string]any)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(d.Components.Schemas["OrderLine"].Properties)), slices.Sorted(maps.Keys(line))); diff != "" {
+		t.Errorf("a line of the hot path: %s", diff)
+	}
+	for _, value := range []any{api.Problem{}, api.Hold{}, api.OrderLine{}, api.Settings{}, api.SettingsAnswer{}, api.DeleteAnswer{}, api.Order{}, api.Match{}, api.Record{}, api.Stock{}, api.Document{}, api.BatchAnswer{}, api.BatchResult{}} {
 		kind := reflect.TypeOf(value)
 		var want []string
 		for i := range kind.NumField() {
@@ -109,32 +116,53 @@ func TestTheDescriptionHasEveryFieldAndNoOther(t *testing.T) {
 	}
 }
 
-// The readers accept exactly the fields that they tell: each case label of the source is in a list.
+// The readers accept exactly the fields that they tell: each case label of a switch over a field's name is in a list.
 func TestTheReadersKnowTheFieldsThatTheyTell(t *testing.T) {
 	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "request.go", nil, 0)
+	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	labels := map[string]bool{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if c, ok := n.(*ast.CaseClause); ok {
-			for _, e := range c.List {
-				if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-					labels[strings.Trim(lit.Value, `"`)] = true
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SwitchStmt); ok {
+				if tag, ok := s.Tag.(*ast.Ident); ok && tag.Name == "name" {
+					addLabels(s, labels)
 				}
 			}
-		}
-		return true
-	})
+			return true
+		})
+	}
+	labels["reservations"] = true // of bulk requests, read without a switch
 	told := map[string]bool{}
-	for _, list := range [][]string{reserveFields, lineFields, attemptFields, openingFields, moveFields} {
+	for _, list := range [][]string{
+		reserveFields, lineFields, attemptFields, replaceFields, extendFields, amendFields, returnFields, batchFields,
+		openingFields, moveFields, takeBackFields, countFields, settingFields,
+	} {
 		for _, f := range list {
 			told[f] = true
 		}
 	}
 	if diff := cmp.Diff(told, labels); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func addLabels(s *ast.SwitchStmt, labels map[string]bool) {
+	for _, stmt := range s.Body.List {
+		for _, e := range stmt.(*ast.CaseClause).List {
+			if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				labels[strings.Trim(lit.Value, `"`)] = true
+			}
+		}
 	}
 }
 

@@ -31,6 +31,11 @@ var kinds = map[string]kind{
 	api.CodeReleased:     {http.StatusConflict, "Order was released"},
 	api.CodeConfirmed:    {http.StatusConflict, "Order is confirmed"},
 	api.CodeCancelled:    {http.StatusConflict, "Order was cancelled"},
+	api.CodeState:        {http.StatusConflict, "Order stands otherwise"},
+	api.CodeInsufficient: {http.StatusConflict, "Not enough for the document"},
+	api.CodeCountBusy:    {http.StatusConflict, "Another count is in flight"},
+	api.CodeCountOld:     {http.StatusConflict, "A later count is posted"},
+	api.CodeHeld:         {http.StatusConflict, "Units are promised"},
 	api.CodeRefused:      {http.StatusConflict, "Document refused"},
 	api.CodeNotForSale:   {http.StatusConflict, "SKU closed for sale"},
 	api.CodeNotOpenYet:   {http.StatusConflict, "SKU not on sale yet"},
@@ -38,8 +43,12 @@ var kinds = map[string]kind{
 	api.CodeMediaType:    {http.StatusUnsupportedMediaType, "Not application/json"},
 	api.CodeInvalid:      {http.StatusUnprocessableEntity, "Not acceptable"},
 	api.CodeShards:       {http.StatusUnprocessableEntity, "Lines in several shards"},
+	api.CodeBuyer:        {http.StatusUnprocessableEntity, "Buyer required"},
+	api.CodeBounds:       {http.StatusUnprocessableEntity, "Out of bounds"},
+	api.CodeLimit:        {http.StatusTooManyRequests, "Limit per buyer reached"},
 	api.CodeInternal:     {http.StatusInternalServerError, "Internal error"},
 	api.CodeClosed:       {http.StatusServiceUnavailable, "Closed"},
+	api.CodeUncounted:    {http.StatusServiceUnavailable, "Limit not counted yet"},
 	api.CodeUnknown:      {http.StatusGatewayTimeout, "Outcome unknown"},
 }
 
@@ -53,6 +62,7 @@ var closedAdvice = map[string]string{
 	"stale":       "Postgres has not been reached for longer than --epoch-max-age: check that it runs",
 	"unreachable": "Redis cannot be reached: check that it runs",
 	"frozen":      "the SKU's stock is in doubt: an operator has to look",
+	"behind":      "Postgres has not heard of the order's last change yet: check that the consumers run",
 	"missing":     "the stock is not in Redis (just created, flushed, or being rebuilt)",
 }
 
@@ -75,6 +85,12 @@ func problemOf(err error) *api.Problem {
 		return p
 	}
 	if p := skuProblem(err); p != nil {
+		return p
+	}
+	if p := limitProblem(err); p != nil {
+		return p
+	}
+	if p := documentProblem(err); p != nil {
 		return p
 	}
 	var closed *stock.ClosedError
@@ -126,7 +142,7 @@ func fieldProblems(fields ...stock.FieldError) []api.FieldProblem {
 	return out
 }
 
-// stateCodes are the codes of orders whose state ends the matter.
+// stateCodes are the codes of orders whose state ends the matter; the others are answered with api.CodeState.
 var stateCodes = map[stock.State]string{
 	stock.Released: api.CodeReleased, stock.Cancelled: api.CodeCancelled,
 	stock.Confirmed: api.CodeConfirmed, stock.Fulfilled: api.CodeConfirmed,
@@ -158,7 +174,7 @@ func orderProblem(err error) *api.Problem {
 	case errors.As(err, &state):
 		code, ok := stateCodes[state.Order.State]
 		if !ok {
-			code = api.CodeConflict
+			code = api.CodeState
 		}
 		p := problem(code, state.Error())
 		p.Order, p.OrderID = record(&state.Order), state.Order.ID
@@ -169,8 +185,7 @@ func orderProblem(err error) *api.Problem {
 
 func skuProblem(err error) *api.Problem {
 	var sku *order.SKUError
-	var document *order.DocumentConflictError
-	var refused *order.RefusedError
+	var held *order.HeldError
 	switch {
 	case errors.As(err, &sku) && sku.Code == stock.ClosedSKU:
 		return problem(api.CodeNotForSale, sku.Error())
@@ -180,14 +195,69 @@ func skuProblem(err error) *api.Problem {
 		p := closedProblem(string(sku.Code), sku.RetryAfter)
 		p.Detail = "nothing was written; " + sku.Error()
 		return p
-	case errors.As(err, &document):
-		return problem(api.CodeConflict, document.Error())
-	case errors.As(err, &refused):
-		p := problem(api.CodeRefused, refused.Error())
-		p.Lines = shortLines([]order.ShortLine{refused.Line})
+	case errors.As(err, &held):
+		p := problem(api.CodeHeld, held.Error())
+		p.SKU, p.Holds = held.SKU, holds(held.Holds)
 		return p
 	}
 	return nil
+}
+
+// limitProblem is what a limit per buyer, or a bound of holds, stands against.
+func limitProblem(err error) *api.Problem {
+	var limit *order.LimitError
+	var buyer *order.BuyerRequiredError
+	var uncounted *order.UncountedError
+	var bounds *order.OutOfBoundsError
+	switch {
+	case errors.As(err, &limit):
+		p := problem(api.CodeLimit, limit.Error())
+		p.SKU, p.Have, p.Limit = limit.SKU, &limit.Have, limit.Limit
+		return p
+	case errors.As(err, &buyer):
+		p := problem(api.CodeBuyer, buyer.Error())
+		p.SKU = buyer.SKU
+		return p
+	case errors.As(err, &uncounted):
+		p := problem(api.CodeUncounted, "nothing was written; "+uncounted.Error())
+		p.SKU, p.RetryAfterMillis = uncounted.SKU, max(uncounted.RetryAfter.Milliseconds(), 1)
+		return p
+	case errors.As(err, &bounds):
+		return problem(api.CodeBounds, bounds.Error())
+	}
+	return nil
+}
+
+func documentProblem(err error) *api.Problem {
+	var conflict *order.DocumentConflictError
+	var refused *order.RefusedError
+	var insufficient *order.InsufficientError
+	var count *order.CountError
+	switch {
+	case errors.As(err, &conflict):
+		return problem(api.CodeConflict, conflict.Error())
+	case errors.As(err, &refused):
+		p := problem(api.CodeRefused, refused.Error())
+		p.Lines, p.Holds = shortLines(refused.Lines), holds(refused.Holds)
+		return p
+	case errors.As(err, &insufficient):
+		p := problem(api.CodeInsufficient, insufficient.Error())
+		p.Lines, p.Holds = shortLines(insufficient.Lines), holds(insufficient.Holds)
+		return p
+	case errors.As(err, &count) && count.InFlight:
+		return problem(api.CodeCountBusy, count.Error())
+	case errors.As(err, &count):
+		return problem(api.CodeCountOld, count.Error())
+	}
+	return nil
+}
+
+func holds(of []order.Hold) []api.Hold {
+	var out []api.Hold
+	for _, h := range of {
+		out = append(out, api.Hold{OrderID: h.Order, Attempt: h.Attempt, State: string(h.State), SKU: h.SKU, Quantity: h.Quantity})
+	}
+	return out
 }
 
 func shortLines(lines []order.ShortLine) []api.ShortLine {

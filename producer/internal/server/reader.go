@@ -7,11 +7,13 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/stockpipe/stockpipe/pkg/api"
+	"github.com/stockpipe/stockpipe/pkg/order"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
@@ -125,12 +127,66 @@ func (d *reader) whole(field string, least, most int64) (int64, error) {
 	return n, nil
 }
 
-func (d *reader) level(field string) (string, error) {
+// level reads a level of acknowledgement.
+func (d *reader) level(field string) (order.Level, error) {
 	text, err := d.text(field)
 	if err == nil && text != api.Memory && text != api.Persisted {
 		err = d.bad(field, text, "use memory or persisted")
 	}
-	return text, err
+	return order.Level(text), err
+}
+
+// moment reads a time, in milliseconds since 1970. It fits the clocks of both stores.
+func (d *reader) moment(field string) (int64, error) {
+	text, err := d.text(field)
+	if err != nil {
+		return 0, err
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.UnixMilli() < 1 {
+		return 0, d.bad(field, text, "send a time since 1970 as RFC 3339 writes it, for example 2031-05-01T10:00:00Z")
+	}
+	return t.UnixMilli(), nil
+}
+
+// orderLine reads element i of the lines of an order, with least units or more.
+func (d *reader) orderLine(i, most int, least int64) (l order.Line, err error) {
+	if i >= most {
+		return l, d.bad("lines", fmt.Sprintf("%d or more", i+1), fmt.Sprintf("send at most %d lines here", most))
+	}
+	d.line = i + 1
+	defer func() { d.line = 0 }()
+	l.Quantity = -1
+	err = d.object("", func(d *reader, name string) (err error) {
+		switch name {
+		case "sku":
+			l.SKU, err = d.text("sku")
+		case "quantity":
+			l.Quantity, err = d.whole("quantity", least, stock.MaxLineQuantity)
+		default:
+			err = d.unknown(name, lineFields)
+		}
+		return err
+	})
+	if err == nil && l.SKU == "" {
+		err = d.bad("sku", "", "name the SKU")
+	}
+	if err == nil && l.Quantity < 0 {
+		err = d.bad("quantity", "", "say how many units")
+	}
+	return l, err
+}
+
+// orderLines reads the lines of a request that is not the hot one. They are never nil: an empty list is for the Clerk to
+// refuse, and not the whole order.
+func (d *reader) orderLines(most int, least int64) ([]order.Line, error) {
+	lines := []order.Line{}
+	err := d.list("lines", func(i int) error {
+		l, err := d.orderLine(i, most, least)
+		lines = append(lines, l)
+		return err
+	})
+	return lines, err
 }
 
 // unknown refuses a field that nobody reads: it is more often a typing error than an extra.

@@ -54,55 +54,6 @@ func reserveStatus(a *order.Answer, asked order.Level, sale bool) int {
 	return http.StatusCreated
 }
 
-// confirm answers 200 only for what is persisted, whatever level was asked for.
-func (s *Server) confirm(w http.ResponseWriter, r *http.Request, arg string) int {
-	sh := takeSheet()
-	defer sh.giveBack()
-	attempt, ack, err := s.attempt(w, r, sh, arg, s.config.ConfirmAck)
-	if err != nil {
-		return s.refuse(w, err)
-	}
-	ctx, cancel := working(r)
-	defer cancel()
-	a, err := s.clerk.Confirm(ctx, arg, attempt, ack)
-	switch {
-	case err != nil:
-		return s.refuse(w, err)
-	case a.Level != order.Persisted:
-		return s.answer(w, sh, http.StatusAccepted, &a)
-	}
-	return s.answer(w, sh, http.StatusOK, &a)
-}
-
-func (s *Server) release(w http.ResponseWriter, r *http.Request, arg string) int {
-	sh := takeSheet()
-	defer sh.giveBack()
-	attempt, ack, err := s.attempt(w, r, sh, arg, order.Memory)
-	if err != nil {
-		return s.refuse(w, err)
-	}
-	ctx, cancel := working(r)
-	defer cancel()
-	a, err := s.clerk.Release(ctx, arg, attempt, ack)
-	switch {
-	case err != nil:
-		return s.refuse(w, err)
-	case ack == order.Persisted && a.Level != order.Persisted:
-		return s.answer(w, sh, http.StatusAccepted, &a)
-	}
-	return s.answer(w, sh, http.StatusOK, &a)
-}
-
-func (s *Server) attempt(w http.ResponseWriter, r *http.Request, sh *sheet, arg string, level order.Level) (int64, order.Level, error) {
-	if err := orderID(arg); err != nil {
-		return 0, "", err
-	}
-	if err := sh.read(w, r, baseBodyBytes); err != nil {
-		return 0, "", err
-	}
-	return sh.attemptBody(level)
-}
-
 func (s *Server) answer(w http.ResponseWriter, sh *sheet, status int, a *order.Answer) int {
 	s.observer.Outcome(string(a.State))
 	s.observer.Level(string(a.Level))

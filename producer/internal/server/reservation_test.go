@@ -21,7 +21,7 @@ func TestAReservationIsAnsweredWholeAndReplayed(t *testing.T) {
 	r := s.send("POST", "/v1/reservations", text)
 	want := api.Reservation{
 		OrderID: "o1", Attempt: 1, State: "held", Receipt: "0.1.1.0", Level: "memory", ExpiresAt: "2023-11-14T22:14:20.000Z",
-		Lines: []api.Line{{SKU: "tea", Quantity: 3}, {SKU: "a/b ☕", Quantity: 1}},
+		Lines: []api.OrderLine{{SKU: "tea", Asked: 3, Quantity: 3}, {SKU: "a/b ☕", Asked: 1, Quantity: 1}},
 	}
 	if diff := cmp.Diff(want, answerAs[api.Reservation](t, r, 201)); diff != "" {
 		t.Error(diff)

@@ -31,6 +31,28 @@ func (s *Server) adjust(w http.ResponseWriter, r *http.Request, arg string) int 
 	return s.move(w, r, arg, stock.DocumentAdjust)
 }
 
+func (s *Server) takeBack(w http.ResponseWriter, r *http.Request, arg string) int {
+	return s.move(w, r, arg, stock.DocumentReturn)
+}
+
+func (s *Server) count(w http.ResponseWriter, r *http.Request, arg string) int {
+	sh := takeSheet()
+	defer sh.giveBack()
+	var n order.Count
+	err := s.stockBody(w, r, sh, arg)
+	if err == nil {
+		n, err = sh.countBody()
+	}
+	if err != nil {
+		return s.refuse(w, err)
+	}
+	n.SKU = arg
+	ctx, cancel := working(r)
+	defer cancel()
+	d, err := s.clerk.Count(ctx, n)
+	return s.document(w, &d, n.Ack, err)
+}
+
 func (s *Server) move(w http.ResponseWriter, r *http.Request, arg, kind string) int {
 	sh := takeSheet()
 	defer sh.giveBack()

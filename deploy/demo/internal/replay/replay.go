@@ -1,5 +1,5 @@
-// Package replay sends an order file through the HTTP API: an opening for each SKU, then its sales, credits and
-// adjustments. Everything has an id that comes from the file, so all of it may be sent again after an interruption:
+// Package replay sends an order file through the HTTP API: an opening for each SKU, then its sales, each shipped as soon
+// as it is sold, its credits as returned goods, and its adjustments. Everything has an id that comes from the file, so all of it may be sent again after an interruption:
 // what was taken already is recognised and moves nothing.
 package replay
 
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,8 @@ const (
 	tries        = 20               // of one request: a store may be away for some seconds
 	looks        = 120              // at a document that is written and not applied yet
 	lookPause    = 250 * time.Millisecond
-	mostRefusals = 20 // after which the rest is not sent
+	shipLines    = 256 // of one fulfilment, which is one call of Redis
+	mostRefusals = 20  // after which the rest is not sent
 )
 
 // A Replay is one that is run once. Its counters may be read meanwhile.
@@ -34,7 +36,8 @@ type Replay struct {
 
 	Openings atomic.Int64 // SKUs stocked
 	Sales    atomic.Int64 // orders confirmed, in Postgres
-	Credits  atomic.Int64 // receive documents applied, in Postgres
+	Shipped  atomic.Int64 // orders fulfilled, in Postgres
+	Credits  atomic.Int64 // return documents applied, in Postgres
 	Adjusts  atomic.Int64 // adjust documents applied, in Postgres
 	Units    atomic.Int64 // of the sales
 	Known    atomic.Int64 // of all these: already so before this run
@@ -144,7 +147,41 @@ func (r *Replay) sell(ctx context.Context, c *api.Client, sale orderfile.Sale) e
 	}
 	r.count(&r.Sales, known)
 	r.Units.Add(sale.Units())
+	return r.ship(ctx, c, sale)
+}
+
+// ship fulfils a sale: in one document, or in several where it has more lines than one takes.
+func (r *Replay) ship(ctx context.Context, c *api.Client, sale orderfile.Sale) error {
+	known := true
+	n := 0
+	for lines := range slices.Chunk(perSKU(sale.Lines), shipLines) {
+		n++
+		document := fmt.Sprintf("%s.ship%d", sale.Order, n)
+		before, err := settled(ctx, func() (api.Document, error) {
+			return c.Fulfil(ctx, sale.Order, &api.AmendRequest{DocumentID: document, Lines: lines})
+		})
+		if err != nil {
+			return fmt.Errorf("ship order %s by document %s (%d lines): %w", sale.Order, document, len(lines), err)
+		}
+		known = known && before
+	}
+	r.count(&r.Shipped, known)
 	return nil
+}
+
+// perSKU sums the lines of one SKU, in the order in which the SKUs first stand.
+func perSKU(lines []orderfile.Line) []api.Line {
+	at := make(map[string]int, len(lines))
+	var out []api.Line
+	for _, l := range lines {
+		if i, there := at[l.SKU]; there {
+			out[i].Quantity += l.Quantity
+			continue
+		}
+		at[l.SKU] = len(out)
+		out = append(out, api.Line{SKU: l.SKU, Quantity: l.Quantity})
+	}
+	return out
 }
 
 // sold asks, in a resumed replay, whether Postgres has the sale. Sending it again would do for as long as the shop
@@ -162,7 +199,7 @@ func (r *Replay) sold(ctx context.Context, c *api.Client, sale orderfile.Sale) (
 		return false, err
 	}
 	for _, m := range answer.Matches {
-		if m.Ledger != nil && m.Ledger.State == "confirmed" {
+		if m.Ledger != nil && (m.Ledger.State == "confirmed" || m.Ledger.State == "fulfilled") {
 			return true, nil
 		}
 	}
@@ -185,16 +222,17 @@ func order(ctx context.Context, c *api.Client, sale orderfile.Sale) (known bool,
 	return answer.Replayed, err
 }
 
-// move sends the units that come back: goods received for a credit, an adjustment otherwise.
+// move sends the units that come back: goods returned for a credit, whose order the file does not name, an adjustment
+// otherwise.
 func (r *Replay) move(ctx context.Context, c *api.Client, m orderfile.Movement) error {
 	counter, kind := &r.Adjusts, "adjust"
 	send := func() (api.Document, error) {
 		return c.Adjust(ctx, m.SKU, &api.AdjustRequest{DocumentID: m.Document, Quantity: m.Units, Reason: "correction"})
 	}
 	if m.Credit {
-		counter, kind = &r.Credits, "receive"
+		counter, kind = &r.Credits, "return"
 		send = func() (api.Document, error) {
-			return c.Receive(ctx, m.SKU, &api.ReceiveRequest{DocumentID: m.Document, Quantity: m.Units, Reason: "credit"})
+			return c.TakeBack(ctx, m.SKU, &api.StockReturnRequest{DocumentID: m.Document, Quantity: m.Units, Reason: "credit"})
 		}
 	}
 	known, err := settled(ctx, send)

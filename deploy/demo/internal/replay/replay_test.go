@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -100,18 +101,18 @@ func run(t *testing.T, f *orderfile.File, url string, resumed bool) *Replay {
 	return r
 }
 
-func (r *Replay) figures() [6]int64 {
-	return [6]int64{r.Openings.Load(), r.Sales.Load(), r.Credits.Load(), r.Adjusts.Load(), r.Known.Load(), r.Refused.Load()}
+func (r *Replay) figures() [7]int64 {
+	return [7]int64{r.Openings.Load(), r.Sales.Load(), r.Shipped.Load(), r.Credits.Load(), r.Adjusts.Load(), r.Known.Load(), r.Refused.Load()}
 }
 
 func TestEverythingIsSentOnceAndRecognisedTheSecondTime(t *testing.T) {
 	t.Parallel()
 	s, url := newShop(t)
 	f := file(t, "1,a,5", "1,b,2", "2,a,1", "C3,a,-2", "4,b,-1")
-	if got, want := run(t, f, url, false).figures(), [6]int64{2, 2, 1, 1, 0, 0}; got != want {
+	if got, want := run(t, f, url, false).figures(), [7]int64{2, 2, 2, 1, 1, 0, 0}; got != want {
 		t.Errorf("the first run counted %v, want %v", got, want)
 	}
-	if got, want := run(t, f, url, true).figures(), [6]int64{2, 2, 1, 1, 6, 0}; got != want {
+	if got, want := run(t, f, url, true).figures(), [7]int64{2, 2, 2, 1, 1, 8, 0}; got != want {
 		t.Errorf("the second run counted %v, want %v", got, want)
 	}
 	for _, order := range []string{"1", "2"} {
@@ -119,7 +120,7 @@ func TestEverythingIsSentOnceAndRecognisedTheSecondTime(t *testing.T) {
 			t.Errorf("order %s was sent %d times: a resumed replay asks first", order, n)
 		}
 	}
-	if n := s.asked["POST /v1/stock/a/receiveC3.1"]; n != 2 {
+	if n := s.asked["POST /v1/stock/a/returnC3.1"]; n != 2 {
 		t.Errorf("the credit was sent %d times, want the same document twice: %v", n, s.asked)
 	}
 	if n := s.asked["POST /v1/stock/b/adjust4.1"]; n != 2 {
@@ -131,7 +132,7 @@ func TestADocumentIsAwaitedUntilItIsApplied(t *testing.T) {
 	t.Parallel()
 	s, url := newShop(t)
 	s.slow = 2
-	if got, want := run(t, file(t, "C1,a,-2"), url, false).figures(), [6]int64{1, 0, 1, 0, 0, 0}; got != want {
+	if got, want := run(t, file(t, "C1,a,-2"), url, false).figures(), [7]int64{1, 0, 0, 1, 0, 0, 0}; got != want {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }
@@ -146,7 +147,7 @@ func TestARefusalIsKeptAndTheRestGoesOn(t *testing.T) {
 		return nil
 	}
 	r := run(t, file(t, "1,a,5", "2,a,1"), url, false)
-	if got, want := r.figures(), [6]int64{1, 1, 0, 0, 0, 1}; got != want {
+	if got, want := r.figures(), [7]int64{1, 1, 1, 0, 0, 0, 1}; got != want {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 	if len(r.Refusals()) != 1 || !strings.Contains(r.Refusals()[0], "sell order 1 (1 lines)") {
@@ -179,5 +180,23 @@ func TestACancelledReplaySaysSo(t *testing.T) {
 	defer r.Close()
 	if err := r.Run(ctx); err == nil || r.Refused.Load() != 0 {
 		t.Errorf("got %v, %d refused", err, r.Refused.Load())
+	}
+}
+
+func TestALargeOrderIsShippedInSeveralDocuments(t *testing.T) {
+	t.Parallel()
+	s, url := newShop(t)
+	var lines []string
+	for n := range 300 {
+		lines = append(lines, "1,"+strconv.Itoa(n)+",1")
+	}
+	lines = append(lines, "1,0,2") // the same SKU once more
+	if got, want := run(t, file(t, lines...), url, false).figures(), [7]int64{300, 1, 1, 0, 0, 0, 0}; got != want {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+	for _, document := range []string{"1.ship1", "1.ship2"} {
+		if n := s.asked["POST /v1/reservations/1/fulfil"+document]; n != 1 {
+			t.Errorf("%s was sent %d times", document, n)
+		}
 	}
 }

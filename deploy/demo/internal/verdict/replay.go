@@ -10,7 +10,8 @@ import (
 type ReplayFacts struct {
 	File     *orderfile.File
 	Sold     int64    // orders that were answered as confirmed and persisted, in this run
-	Credited int64    // receive documents that were answered as applied and persisted
+	Shipped  int64    // of those, orders that were answered as fulfilled and persisted
+	Credited int64    // return documents that were answered as applied and persisted
 	Adjusted int64    // adjust documents
 	Refusals []string // what was not taken
 
@@ -21,7 +22,7 @@ type ReplayFacts struct {
 
 // Replay judges the replay of an order file.
 func Replay(f ReplayFacts) Verdict {
-	return append(Verdict{f.taken(), f.persisted(), f.left(), f.net(), f.committed()}, f.Health.promises(f.Stock)...)
+	return append(Verdict{f.taken(), f.persisted(), f.left(), f.net(), f.shipped()}, f.Health.promises(f.Stock)...)
 }
 
 // taken: everything in the file was sent and answered for good.
@@ -31,11 +32,11 @@ func (f *ReplayFacts) taken() Promise {
 		b.add("%s", r)
 	}
 	credits, adjusts := f.documents()
-	if f.Sold != int64(len(f.File.Sales)) || f.Credited != credits || f.Adjusted != adjusts {
+	if f.Sold != int64(len(f.File.Sales)) || f.Shipped != f.Sold || f.Credited != credits || f.Adjusted != adjusts {
 		b.add("not everything was sent, or answered")
 	}
-	return b.promise("the whole file was taken", "%s of %s sales, %s of %s receive documents (%s credits), %s of %s adjust documents",
-		Count(f.Sold), Count(len(f.File.Sales)), Count(f.Credited), Count(credits), Count(f.File.Credits), Count(f.Adjusted), Count(adjusts))
+	return b.promise("the whole file was taken", "%s of %s sales, %s shipped, %s of %s return documents (%s credits), %s of %s adjust documents",
+		Count(f.Sold), Count(len(f.File.Sales)), Count(f.Shipped), Count(f.Credited), Count(credits), Count(f.File.Credits), Count(f.Adjusted), Count(adjusts))
 }
 
 func (f *ReplayFacts) documents() (credits, adjusts int64) {
@@ -49,7 +50,7 @@ func (f *ReplayFacts) documents() (credits, adjusts int64) {
 	return credits, adjusts
 }
 
-// persisted: each sale is in Postgres, confirmed, with the lines of the file.
+// persisted: each sale is in Postgres, fulfilled, with the lines of the file.
 func (f *ReplayFacts) persisted() Promise {
 	var b breaches
 	right := 0
@@ -58,7 +59,7 @@ func (f *ReplayFacts) persisted() Promise {
 		switch {
 		case !there:
 			b.add("order %s is not in Postgres", sale.Order)
-		case row.State != stock.Confirmed:
+		case row.State != stock.Fulfilled:
 			b.add("order %s is %s in Postgres", sale.Order, row.State)
 		case !f.sameLines(sale.Lines, row.Lines):
 			b.add("order %s has other lines in Postgres than in the file", sale.Order)
@@ -78,20 +79,20 @@ func (f *ReplayFacts) sameLines(asked []orderfile.Line, lines stock.Lines) bool 
 		units[f.Stock[l.SKU].Number] += l.Quantity
 	}
 	for _, l := range lines {
-		if units[l.SKU] != l.Asked {
+		if units[l.SKU] != l.Asked || l.Fulfilled != l.Asked || l.Now != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// left: each SKU ends at its opening minus its net, in both stores, and nothing of it is held.
+// left: each SKU ends at its opening minus its net, in both stores; all of it is free, since what was sold is shipped.
 func (f *ReplayFacts) left() Promise {
 	var b breaches
 	redis, postgres := 0, 0
 	for _, sku := range f.File.SKUs {
 		figure := f.Stock[sku.Text]
-		want := stock.Quantities{Available: sku.Available(), Committed: sku.Opening}
+		want := stock.Quantities{Available: sku.Available()}
 		if figure.Redis != nil && figure.Redis.Available == want.Available {
 			redis++
 		}
@@ -104,7 +105,7 @@ func (f *ReplayFacts) left() Promise {
 		}
 	}
 	all := Count(len(f.File.SKUs))
-	return b.promise("every SKU's available is opening minus net", "%s of %s in Redis, %s of %s in Postgres", Count(redis), all, Count(postgres), all)
+	return b.promise("every SKU's on_hand and available are opening minus net", "%s of %s in Redis, %s of %s in Postgres", Count(redis), all, Count(postgres), all)
 }
 
 // net: all units together, so that two mistakes can not hide each other in a sum of SKUs that nobody listed.
@@ -127,24 +128,24 @@ func (f *ReplayFacts) net() Promise {
 		Count(f.File.UnitsOut), Count(f.File.UnitsIn), Count(f.File.Net()), Count(redis), Count(postgres))
 }
 
-// committed: what was sold is committed, no more and no less.
-func (f *ReplayFacts) committed() Promise {
+// shipped: what was sold is fulfilled, no more and no less, and nothing of it is committed any more.
+func (f *ReplayFacts) shipped() Promise {
 	var b breaches
-	var redis, postgres int64
+	var units int64
+	for _, row := range f.Ledger {
+		for _, l := range row.Lines {
+			units += l.Fulfilled
+		}
+	}
 	for _, sku := range f.File.SKUs {
-		for i, q := range quantities(f.Stock[sku.Text]) {
-			if q.Committed > sku.Opening {
-				b.add("%s: %s units are committed, %s were stocked", sku.Text, Count(q.Committed), Count(sku.Opening))
-			}
-			if i == 0 {
-				redis += q.Committed
-			} else {
-				postgres += q.Committed
+		for _, q := range quantities(f.Stock[sku.Text]) {
+			if q.Committed != 0 {
+				b.add("%s: %s units are still committed", sku.Text, Count(q.Committed))
 			}
 		}
 	}
-	if redis != f.File.UnitsOut || postgres != f.File.UnitsOut {
+	if units != f.File.UnitsOut {
 		b.add("the file sells %s", Count(f.File.UnitsOut))
 	}
-	return b.promise("committed = units sold, nothing was oversold", "%s in Redis, %s in Postgres", Count(redis), Count(postgres))
+	return b.promise("fulfilled = units sold, nothing was oversold", "%s units shipped", Count(units))
 }

@@ -124,14 +124,14 @@ func goodReplay(t *testing.T) *ReplayFacts {
 		t.Fatal(err)
 	}
 	return &ReplayFacts{
-		File: file, Sold: 2, Credited: 1, Adjusted: 1,
+		File: file, Sold: 2, Shipped: 2, Credited: 1, Adjusted: 1,
 		Ledger: map[string]stock.Reservation{
-			"1": {State: stock.Confirmed, Lines: stock.Lines{{SKU: 1, Asked: 5}, {SKU: 2, Asked: 2}}},
-			"2": {State: stock.Confirmed, Lines: stock.Lines{{SKU: 1, Asked: 1}}},
+			"1": {State: stock.Fulfilled, Lines: stock.Lines{{SKU: 1, Asked: 5, Fulfilled: 5}, {SKU: 2, Asked: 2, Fulfilled: 2}}},
+			"2": {State: stock.Fulfilled, Lines: stock.Lines{{SKU: 1, Asked: 1, Fulfilled: 1}}},
 		},
 		Stock: map[string]pipeline.Figure{
-			"a": figure(1, 6, stock.Quantities{Available: 2, Committed: 6}),
-			"b": figure(2, 2, stock.Quantities{Available: 1, Committed: 2}),
+			"a": figure(1, 6, stock.Quantities{Available: 2}),
+			"b": figure(2, 2, stock.Quantities{Available: 1}),
 		},
 		Health: goodHealth(),
 	}
@@ -149,9 +149,9 @@ func TestWhatGoesWrongInAReplayBreaksItsPromise(t *testing.T) {
 	const (
 		taken     = "the whole file was taken"
 		persisted = "every sale is in Postgres, line by line"
-		left      = "every SKU's available is opening minus net"
+		left      = "every SKU's on_hand and available are opening minus net"
 		net       = "net of all units"
-		committed = "committed = units sold, nothing was oversold"
+		shipped   = "fulfilled = units sold, nothing was oversold"
 		audited   = "the audit finds no difference"
 	)
 	for _, c := range []struct {
@@ -163,18 +163,21 @@ func TestWhatGoesWrongInAReplayBreaksItsPromise(t *testing.T) {
 		{"a sale not answered", func(f *ReplayFacts) { f.Sold-- }, []string{taken}},
 		{"a credit not answered", func(f *ReplayFacts) { f.Credited-- }, []string{taken}},
 		{"an adjustment not answered", func(f *ReplayFacts) { f.Adjusted-- }, []string{taken}},
-		{"a sale not persisted", func(f *ReplayFacts) { delete(f.Ledger, "2") }, []string{persisted}},
-		{"a sale not confirmed", func(f *ReplayFacts) { r := f.Ledger["2"]; r.State = stock.Held; f.Ledger["2"] = r }, []string{persisted}},
+		{"a sale not shipped", func(f *ReplayFacts) { f.Shipped-- }, []string{taken}},
+		{"a sale not persisted", func(f *ReplayFacts) { delete(f.Ledger, "2") }, []string{persisted, shipped}},
+		{"a sale not fulfilled", func(f *ReplayFacts) { r := f.Ledger["2"]; r.State = stock.Confirmed; f.Ledger["2"] = r }, []string{persisted}},
+		{"a parcel twice", func(f *ReplayFacts) { f.Ledger["2"].Lines[0].Fulfilled = 2 }, []string{persisted, shipped}},
+		{"still committed", func(f *ReplayFacts) { f.Stock["a"].Redis.Committed = 1 }, []string{left, shipped}},
 		{"another quantity", func(f *ReplayFacts) { f.Ledger["2"].Lines[0].Asked = 2 }, []string{persisted}},
-		{"a line missing", func(f *ReplayFacts) { r := f.Ledger["1"]; r.Lines = r.Lines[:1]; f.Ledger["1"] = r }, []string{persisted}},
+		{"a line missing", func(f *ReplayFacts) { r := f.Ledger["1"]; r.Lines = r.Lines[:1]; f.Ledger["1"] = r }, []string{persisted, shipped}},
 		{"one more in Redis", func(f *ReplayFacts) { f.Stock["a"].Redis.Available++ }, []string{left, net}},
 		{"one less in Postgres", func(f *ReplayFacts) { f.Stock["a"].Postgres.Available-- }, []string{left, net}},
 		{"two mistakes that cancel out", func(f *ReplayFacts) { f.Stock["a"].Redis.Available++; f.Stock["b"].Redis.Available-- }, []string{left}},
 		{"still held", func(f *ReplayFacts) { f.Stock["a"].Redis.Held = 1 }, []string{left}},
-		{"sold twice", func(f *ReplayFacts) { f.Stock["b"] = figure(2, 2, stock.Quantities{Available: -1, Committed: 4}) }, []string{left, net, committed}},
-		{"not in Redis", func(f *ReplayFacts) { s := f.Stock["b"]; s.Redis = nil; f.Stock["b"] = s }, []string{left, net, committed}},
-		{"not in Postgres", func(f *ReplayFacts) { s := f.Stock["b"]; s.Postgres = nil; f.Stock["b"] = s }, []string{left, net, committed}},
-		{"unknown SKU", func(f *ReplayFacts) { delete(f.Stock, "b") }, []string{persisted, left, net, committed}},
+		{"sold twice", func(f *ReplayFacts) { f.Stock["b"] = figure(2, 2, stock.Quantities{Available: -1, Committed: 4}) }, []string{left, net, shipped}},
+		{"not in Redis", func(f *ReplayFacts) { s := f.Stock["b"]; s.Redis = nil; f.Stock["b"] = s }, []string{left, net}},
+		{"not in Postgres", func(f *ReplayFacts) { s := f.Stock["b"]; s.Postgres = nil; f.Stock["b"] = s }, []string{left, net}},
+		{"unknown SKU", func(f *ReplayFacts) { delete(f.Stock, "b") }, []string{persisted, left, net}},
 		{"another opening", func(f *ReplayFacts) { s := f.Stock["b"]; s.Opening++; f.Stock["b"] = s }, []string{left, net}},
 		{"drift", func(f *ReplayFacts) { f.Health.Audit.Findings = []string{"tampered"} }, []string{audited}},
 	} {
