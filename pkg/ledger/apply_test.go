@@ -277,7 +277,8 @@ func TestAWrongAfterImageFreezesOneSKUAndTheRestGoesOn(t *testing.T) {
 		t.Errorf("doubt %q names not both figures", doubt)
 	}
 	// Lifting it clears the doubt.
-	w.apply(w.entry(stock.Operation{Kind: stock.Configure, ID: "~~thaw", Lines: stock.Lines{{SKU: a}}}))
+	w.apply(w.entry(stock.Operation{Kind: stock.Configure, ID: "~~thaw", Lines: stock.Lines{{SKU: a}},
+		Change: stock.Change{Opens: stock.Keep, Frozen: stock.Off, Limit: stock.Keep}}))
 	w.same()
 	if n := count(t, w.l, `select count(*) from stock where doubt <> ''`); n != 0 {
 		t.Error("the doubt outlived the freeze")
@@ -289,7 +290,10 @@ func TestSettingsAreWritten(t *testing.T) {
 	w := newTeller(t, open(t, 1), 0)
 	a := w.sku(10)
 	w.apply(w.entry(stock.Operation{Kind: stock.Configure, ID: "~~set", Lines: stock.Lines{{SKU: a}},
-		Settings: stock.Settings{OpensMillis: 5, Frozen: true, Closed: true}}))
+		Change: stock.Change{Opens: 5, Frozen: stock.On, Closed: stock.On, Limit: 3}}))
+	w.same()
+	w.apply(w.entry(stock.Operation{Kind: stock.Configure, ID: "~~set2", Lines: stock.Lines{{SKU: a}},
+		Change: stock.Change{Opens: stock.Keep, Frozen: stock.Off, Limit: stock.Keep}}))
 	w.same()
 }
 

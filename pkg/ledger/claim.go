@@ -121,7 +121,11 @@ func (l *Ledger) CloseEpoch(ctx context.Context, c Claim) (closed stock.Position
 		if closed.Epoch >= c.Epoch {
 			return ErrStaleClaim
 		}
-		if err := end(ctx, tx, c.Shard, closed, c.Epoch); err != nil || c.Library == 0 {
+		if err := end(ctx, tx, c.Shard, closed, c.Epoch); err != nil {
+			return err
+		}
+		// Redis is rebuilt without what is older than the retention: from here on nobody counts on those records.
+		if err := moveFence(ctx, tx, c.Shard, l.retention); err != nil || c.Library == 0 {
 			return err
 		}
 		_, err := tx.Exec(ctx, `update shard set library = $2 where number = $1`, c.Shard, c.Library)

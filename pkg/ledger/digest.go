@@ -154,7 +154,7 @@ func (l *Ledger) ExpiredAttempts(ctx context.Context, shard int, ids []string, a
 	if len(ids) == 0 {
 		return found, nil
 	}
-	rows, err := l.pool.Query(ctx, `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now
+	rows, err := l.pool.Query(ctx, `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now, l.fulfilled
 from unnest($2::text[], $3::bigint[]) v(id, asked),
     lateral (select * from reservation r where r.shard = $1 and r.order_id = v.id and r.asked = v.asked and r.state = 'expired' order by r.attempt desc limit 1) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = v.id and l.attempt = x.attempt order by l.sku offset 0) l`, shard, ids, attempts)

@@ -102,7 +102,7 @@ func (l *Ledger) events(ctx context.Context, shard int, condition string, args .
 func (l *Ledger) OpenHolds(ctx context.Context, shard int, sku int64, limit int) ([]DueHold, error) {
 	rows, err := l.pool.Query(ctx, `select r.order_id, r.asked, r.expires_ms, coalesce(r.due, 'epoch'), r.attempt
 from reservation r join reservation_line l on l.shard = r.shard and l.order_id = r.order_id and l.attempt = r.attempt
-where r.shard = $1 and r.state = 'held' and l.sku = $2 order by r.due nulls last, r.order_id limit $3`, shard, sku, limit)
+where r.shard = $1 and r.state = 'held' and l.sku = $2 and l.now > 0 order by r.due nulls last, r.order_id limit $3`, shard, sku, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the holds of SKU number %d: %w", sku, err)
 	}
@@ -116,7 +116,7 @@ where r.shard = $1 and r.state = 'held' and l.sku = $2 order by r.due nulls last
 // DocumentsOfSKU are the documents that name a SKU, the newest first, at most limit.
 func (l *Ledger) DocumentsOfSKU(ctx context.Context, shard int, sku int64, limit int) ([]Document, error) {
 	rows, err := l.pool.Query(ctx, documentColumns+`stock_document`+documentSKU+`
-where d.shard = $1 and d.lines @> $2::jsonb order by d.written desc, d.id limit $3`, shard, fmt.Sprintf(`[{"sku": %d}]`, sku), limit)
+where d.shard = $1 and d.lines @> $2::jsonb order by d.written desc, d.id limit $3`, shard, movementOf(sku), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the documents of SKU number %d: %w", sku, err)
 	}

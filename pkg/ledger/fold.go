@@ -24,6 +24,7 @@ type fold struct {
 	made   []madeOrder
 	place  map[string]int // order → index in made of its newest attempt
 	moves  map[string]movedOrder
+	amends amendments
 	opened []int64        // SKUs whose first entry is here
 	signs  map[int64]sign // of SKUs that have some, or had
 	signed []int64        // SKUs whose sign changed here
@@ -40,6 +41,7 @@ type loadedSKU struct {
 type loadedOrder struct {
 	key    int64 // attempt as the ledger numbers it
 	recent bool  // its last transition is younger than the retention
+	row    *stock.Reservation
 }
 
 // A madeOrder is an attempt that begins in this run.
@@ -51,9 +53,10 @@ type madeOrder struct {
 
 // A movedOrder is where an attempt that was there before ends up.
 type movedOrder struct {
-	key   int64
-	from  stock.State
-	after *stock.Reservation
+	key    int64
+	before *stock.Reservation // as the table has it
+	after  *stock.Reservation
+	longer int64 // milliseconds that an extended hold has left; 0 when it was not extended
 }
 
 // A sign is what a SKU is told besides its quantities.
@@ -101,7 +104,7 @@ func (f *fold) loadOrders(rows pgx.Rows) error {
 		if r == nil || r.ID != id {
 			made := *row
 			r = &made
-			f.orders[id] = loadedOrder{key: key, recent: recent}
+			f.orders[id] = loadedOrder{key: key, recent: recent, row: r}
 			f.book.Orders[id] = r
 		}
 		r.Lines = append(r.Lines, line)
@@ -116,7 +119,7 @@ func eachOrderLine(rows pgx.Rows, each func(id string, key int64, recent bool, r
 	var key int64
 	var recent bool
 	_, err := pgx.ForEachRow(rows, []any{&r.ID, &key, &r.Attempt, &r.State, &r.Buyer, &r.ExpiresMillis,
-		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &recent, &line.SKU, &line.Asked, &line.Now}, func() error {
+		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &recent, &line.SKU, &line.Asked, &line.Now, &line.Fulfilled}, func() error {
 		return each(r.ID, key, recent, &r, line)
 	})
 	return err
@@ -148,9 +151,13 @@ func (f *fold) add(e *event.Entry, after string) error {
 	if err := f.prepare(e); err != nil {
 		return err
 	}
+	f.amends.wrong = nil
 	off, err := f.book.Apply(e, func(c event.Change) { f.take(c, e.AtMillis, after) })
 	if err != nil {
 		return err
+	}
+	if f.amends.wrong != nil {
+		return f.amends.wrong
 	}
 	// Somebody else changed Redis. The ledger keeps its own numbers and stops this one SKU, not the shop.
 	for _, m := range off {
@@ -205,11 +212,10 @@ func (f *fold) take(c event.Change, at int64, after string) {
 	switch c.Op.Kind {
 	case stock.Reserve, stock.Sale, stock.LateConfirm:
 		f.make(c)
-	case stock.Confirm, stock.Release, stock.Expire:
-		if i, here := f.place[c.Op.ID]; here {
-			f.made[i].Reservation = c.After
-		} else {
-			f.moves[c.Op.ID] = movedOrder{key: f.orders[c.Op.ID].key, from: c.Before.State, after: c.After}
+	case stock.Confirm, stock.Release, stock.Expire, stock.Extend, stock.Replace:
+		f.move(c.Op.ID, c.After)
+		if c.Op.Kind == stock.Extend {
+			f.extend(c.Op.ID, c.Op.Until-at)
 		}
 	case stock.NewSKU:
 		f.opened = append(f.opened, c.Op.Lines[0].SKU)
@@ -220,9 +226,11 @@ func (f *fold) take(c event.Change, at int64, after string) {
 			state = documentRefused
 		}
 		f.settle = append(f.settle, settlement{paperID(c.Op.ID), state, c.Receipt})
+		f.amend(c)
 	case stock.Configure:
+		// On top of the ledger's own freeze, which the log does not know.
 		sku := c.Op.Lines[0].SKU
-		s := sign{Settings: c.Op.Settings}
+		s := sign{Settings: c.Op.Change.Apply(f.signs[sku].Settings)}
 		if s.Frozen {
 			s.doubt = f.signs[sku].doubt
 		}
@@ -236,6 +244,31 @@ const (
 	documentApplied = "applied"
 	documentRefused = "refused"
 )
+
+// move notes where an attempt stands now.
+func (f *fold) move(id string, after *stock.Reservation) {
+	if i, here := f.place[id]; here {
+		f.made[i].Reservation = after
+		return
+	}
+	m, moved := f.moves[id]
+	if !moved {
+		m = movedOrder{key: f.orders[id].key, before: f.orders[id].row}
+	}
+	m.after = after
+	f.moves[id] = m
+}
+
+// extend notes how long a hold has left from the moment that Redis made it longer, in milliseconds.
+func (f *fold) extend(id string, left int64) {
+	if i, here := f.place[id]; here {
+		f.made[i].ttl = left
+		return
+	}
+	m := f.moves[id]
+	m.longer = left
+	f.moves[id] = m
+}
 
 // make gives an attempt its key: as asked, or the next free number where that is taken, because an earlier
 // life of the order was forgotten by Redis.

@@ -51,11 +51,12 @@ func (l *Ledger) Attempt(ctx context.Context, shard int, order string, attempt i
 const (
 	selectFound = `
 	select r.shard, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.due, r.epoch, r.seq, r.idx, r.moved,
-	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}')
+	       coalesce(n.sku, '{}'), coalesce(n.asked, '{}'), coalesce(n.now, '{}'), coalesce(n.fulfilled, '{}')
 	from `
 	withLines = `
 	cross join lateral (
-		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now
+		select array_agg(sku order by sku) as sku, array_agg(asked order by sku) as asked, array_agg(now order by sku) as now,
+		       array_agg(fulfilled order by sku) as fulfilled
 		from reservation_line where shard = r.shard and order_id = r.order_id and attempt = r.attempt) n`
 
 	// lookup goes shard by shard, for the key begins with the shard: asked for the order alone, Postgres would
@@ -85,9 +86,9 @@ func scanFound(row pgx.CollectableRow, order string) (Found, error) {
 	f := Found{Reservation: stock.Reservation{ID: order}}
 	r := &f.Reservation
 	var due *time.Time
-	var skus, asked, now []int64
+	var skus, asked, now, fulfilled []int64
 	err := row.Scan(&r.Receipt.Shard, &f.Key, &r.Attempt, &r.State, &r.Buyer, &r.ExpiresMillis, &due,
-		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &f.Moved, &skus, &asked, &now)
+		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &f.Moved, &skus, &asked, &now, &fulfilled)
 	if err != nil {
 		return f, err
 	}
@@ -95,7 +96,7 @@ func scanFound(row pgx.CollectableRow, order string) (Found, error) {
 		f.Due = *due
 	}
 	for i := range skus {
-		r.Lines = append(r.Lines, stock.Line{SKU: skus[i], Asked: asked[i], Now: now[i]})
+		r.Lines = append(r.Lines, stock.Line{SKU: skus[i], Asked: asked[i], Now: now[i], Fulfilled: fulfilled[i]})
 	}
 	return f, nil
 }

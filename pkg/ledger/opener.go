@@ -202,7 +202,7 @@ func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (out takeover.Sn
 		return out, forTakeover(err)
 	}
 	defer func() { err = errors.Join(err, snapshot.Close()) }()
-	out = takeover.Snapshot{Stock: map[int64]event.Field{}, Orders: map[string]string{}}
+	out = takeover.Snapshot{Stock: map[int64]event.Field{}, Orders: map[string]string{}, Bought: map[event.BuyerKey]int64{}}
 	err = snapshot.Stock(ctx, func(page map[int64]event.Field) error {
 		maps.Copy(out.Stock, page)
 		return nil
@@ -210,8 +210,15 @@ func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (out takeover.Sn
 	if err != nil {
 		return out, err
 	}
-	return out, snapshot.Records(ctx, func(page map[string]string) error {
+	err = snapshot.Records(ctx, func(page map[string]string) error {
 		maps.Copy(out.Orders, page)
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	return out, snapshot.Bought(ctx, func(key event.BuyerKey, units int64) error {
+		out.Bought[key] = units
 		return nil
 	})
 }

@@ -20,18 +20,29 @@ type paper struct {
 	state DocumentState
 	at    stock.Position // of its entry, once settled
 	sku   string         // of an opening: the text of its number
+	units stock.Lines    // of a scrapped return: what came back
+	order stock.OrderRef // that it is about
+	buyer string
+	asOf  stock.Position // of a count
 }
 
 const selectPapers = `
-		select d.id, d.shard, d.kind, d.lines, d.state, coalesce(d.epoch, 0), coalesce(d.seq, 0), coalesce(s.sku, '')
+		select d.id, d.shard, d.kind, d.lines, d.state, coalesce(d.epoch, 0), coalesce(d.seq, 0), coalesce(s.sku, ''),
+		       d.units, coalesce(d.order_id, ''), coalesce(d.order_key, 0), coalesce(d.order_asked, 0), d.buyer,
+		       coalesce(d.as_of_epoch, 0), coalesce(d.as_of_seq, 0)
 		from stock_document` + documentSKU + `where d.id = any($1::text[])`
 
 func (f *fold) loadPapers(rows pgx.Rows) error {
 	var id string
 	var p paper
-	var text []byte
-	_, err := pgx.ForEachRow(rows, []any{&id, &p.shard, &p.kind, &text, &p.state, &p.at.Epoch, &p.at.Seq, &p.sku}, func() (err error) {
+	var text, units []byte
+	_, err := pgx.ForEachRow(rows, []any{&id, &p.shard, &p.kind, &text, &p.state, &p.at.Epoch, &p.at.Seq, &p.sku,
+		&units, &p.order.ID, &p.order.Key, &p.order.Asked, &p.buyer, &p.asOf.Epoch, &p.asOf.Seq}, func() (err error) {
 		p.lines, err = parseMovementJSON(text)
+		p.units = nil
+		if err == nil && units != nil {
+			p.units, err = parseMovementJSON(units)
+		}
 		f.papers[id] = p
 		return err
 	})
@@ -53,6 +64,8 @@ func (f *fold) unfit(op *stock.Operation) string {
 	case p.kind != kind || !sameMovement(p.lines, op.Lines):
 		return fmt.Sprintf("two documents have this id: the ledger has %s %s, the entry %s %s",
 			p.kind, movementJSON(p.lines), kind, movementJSON(op.Lines))
+	case p.order != op.Order || p.buyer != op.Buyer:
+		return fmt.Sprintf("two documents have this id: the ledger has order %+v of %q, the entry %+v of %q", p.order, p.buyer, op.Order, op.Buyer)
 	case op.Kind == stock.NewSKU && p.sku != op.SKU:
 		return fmt.Sprintf("two SKUs have number %d: the ledger has %+q, the entry %+q", op.Lines[0].SKU, p.sku, op.SKU)
 	}
@@ -73,7 +86,26 @@ func sameMovement(a, b stock.Lines) bool {
 // A lostPaper is an operation of the log without a row in stock_document.
 type lostPaper struct {
 	*stock.Operation
-	item int // of the batch
+	item  int // of the batch
+	entry stock.Position
+}
+
+// queueRebuild writes what the entry tells. A count is taken to be as of its own entry, which is later than the truth: an
+// older one could correct a difference a second time.
+func (p *lostPaper) queueRebuild(queue *pgx.Batch, shard int) {
+	var order *string
+	var key, asked, epoch, seq *int64
+	if p.Order.ID != "" {
+		order, key, asked = &p.Order.ID, &p.Order.Key, &p.Order.Asked
+	}
+	if p.Document == stock.DocumentCount {
+		epoch, seq = &p.entry.Epoch, &p.entry.Seq
+	}
+	queue.Queue(`
+		insert into stock_document (id, shard, kind, reason, lines, deadline_ms, rebuilt, order_id, order_key, order_asked, buyer,
+		    as_of_epoch, as_of_seq)
+		values ($1, $2, $3, $4, $5, $6, true, $7, $8, $9, $10, $11, $12) on conflict (id) do nothing`,
+		paperID(p.ID), shard, kindOf(p.Operation), p.Reason, movementJSON(p.Lines), p.Deadline, order, key, asked, p.Buyer, epoch, seq)
 }
 
 // rebuildPapers writes documents again from their entries, and the SKUs of openings with them. Documents are
@@ -94,10 +126,7 @@ func (t *transaction) rebuildPapers(ctx context.Context) error {
 	}
 	for i, p := range lost {
 		ids[i] = paperID(p.ID)
-		queue.Queue(`
-			insert into stock_document (id, shard, kind, reason, lines, deadline_ms, rebuilt)
-			values ($1, $2, $3, $4, $5, $6, true) on conflict (id) do nothing`,
-			ids[i], t.batch.shard, kindOf(p.Operation), p.Reason, movementJSON(p.Lines), p.Deadline)
+		p.queueRebuild(&queue, t.batch.shard)
 	}
 	queue.Queue(selectPapers, ids).Query(t.fold.loadPapers)
 	if err := t.conn.SendBatch(ctx, &queue).Close(); err != nil {
@@ -122,7 +151,7 @@ func (t *transaction) lostPapers() []lostPaper {
 				continue
 			}
 			seen[id] = true
-			lost = append(lost, lostPaper{op, i})
+			lost = append(lost, lostPaper{op, i, entry.Position})
 		}
 	}
 	slices.SortFunc(lost, func(a, b lostPaper) int { return strings.Compare(a.ID, b.ID) })

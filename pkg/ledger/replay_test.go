@@ -77,7 +77,10 @@ func drawOps(r *rapid.T, w *teller, n int) []stock.Operation {
 		for sku, q := range trial.Stock {
 			before[sku] = q
 		}
-		if _, err := trial.Apply(&event.Entry{Position: stock.Position{Epoch: 1, Seq: 2}, Ops: []stock.Operation{op}}, nil); err != nil {
+		if _, err := trial.Apply(&event.Entry{Position: stock.Position{Epoch: 1, Seq: 2}, AtMillis: w.clock, Ops: []stock.Operation{op}}, nil); err != nil {
+			if op.Order.ID != "" {
+				r.Fatal(err)
+			}
 			trial.Stock = before
 			continue
 		}
@@ -104,11 +107,36 @@ func drawOp(r *rapid.T, w *teller, trial *event.Book, n int) stock.Operation {
 	if len(of) == 0 {
 		of = lines(w.skus[0], 1)
 	}
-	switch kind := rapid.SampledFrom([]stock.Kind{'R', 'R', 'R', 'S', 'C', 'C', 'L', 'X', 'E', 'M', 'T'}).Draw(r, "kind"); kind {
-	case stock.Reserve:
-		return reserve(id, attempt, of)
-	case stock.Sale:
-		return stock.Operation{Kind: kind, ID: id, Attempt: attempt, Lines: of}
+	switch kind := rapid.SampledFrom([]stock.Kind{'R', 'R', 'R', 'S', 'C', 'C', 'C', 'L', 'X', 'E', 'U', 'P', 'M', 'D', 'D', 'D', 'T'}).Draw(r, "kind"); kind {
+	case stock.Reserve, stock.Sale:
+		op := reserve(id, attempt, of)
+		if kind == stock.Sale {
+			op.Kind, op.TTL = kind, 0
+		}
+		if op.Partial = rapid.IntRange(0, 3).Draw(r, "partial") == 0; op.Partial {
+			op.Lines[len(op.Lines)-1].Now = int64(rapid.IntRange(1, int(op.Lines[len(op.Lines)-1].Asked)).Draw(r, "taken"))
+		}
+		return op
+	case stock.Confirm, stock.LateConfirm, stock.Release:
+		op := move(kind, id, attempt)
+		if o := trial.Orders[id]; o != nil && rapid.Bool().Draw(r, "named") {
+			for _, l := range o.Lines {
+				if rapid.Bool().Draw(r, "line") {
+					op.Lines = append(op.Lines, stock.Line{SKU: l.SKU, Now: int64(rapid.IntRange(0, int(l.Now)).Draw(r, "stands"))})
+				}
+			}
+		}
+		return op
+	case stock.Extend:
+		op := move(kind, id, attempt)
+		op.Until = w.clock + int64(rapid.IntRange(60_000, 120_000).Draw(r, "until"))
+		return op
+	case stock.Replace:
+		op := move(kind, id, attempt)
+		op.Lines = of
+		return op
+	case 'D':
+		return drawDocument(r, w, trial, id, n)
 	case stock.Movement:
 		signed := slices.Clone(of)
 		for i := range signed {
@@ -128,12 +156,44 @@ func drawOp(r *rapid.T, w *teller, trial *event.Book, n int) stock.Operation {
 		}
 		return op
 	case stock.Configure:
-		return stock.Operation{Kind: kind, ID: fmt.Sprint("~~t", n), Lines: stock.Lines{{SKU: w.skus[0]}}, Settings: stock.Settings{
-			OpensMillis: int64(rapid.IntRange(0, 2).Draw(r, "opens")), Closed: rapid.Bool().Draw(r, "closed"),
+		return stock.Operation{Kind: kind, ID: fmt.Sprint("~~t", n), Lines: stock.Lines{{SKU: w.skus[0]}}, Change: stock.Change{
+			Opens: int64(rapid.IntRange(stock.Keep, 2).Draw(r, "opens")), Closed: stock.Switch(rapid.IntRange(-1, 1).Draw(r, "closed")),
+			Limit: int64(rapid.IntRange(stock.Keep, 2).Draw(r, "limit")),
 		}}
 	default:
 		return move(kind, id, attempt)
 	}
+}
+
+// drawDocument writes a document of an order, or a count, of what is persisted, which the log may be ahead of. What the
+// ledger wrote must be carried out by any shard that is ahead of it; what it refuses is another operation.
+func drawDocument(r *rapid.T, w *teller, trial *event.Book, id string, n int) stock.Operation {
+	d := NewDocument{
+		ID: fmt.Sprintf("%d-%d", w.shard, n), Reason: "r", DeadlineMillis: w.clock, Order: DocumentOrder{ID: id, Shard: w.shard},
+		Kind: rapid.SampledFrom([]string{stock.DocumentFulfil, stock.DocumentFulfil, stock.DocumentCancel, stock.DocumentReturn, stock.DocumentCount}).Draw(r, "document"),
+	}
+	if d.Kind == stock.DocumentCount {
+		d.Order = DocumentOrder{}
+		d.Lines = stock.Lines{{SKU: w.skus[0], Asked: int64(rapid.IntRange(0, 200).Draw(r, "counted"))}}
+	} else if rapid.Bool().Draw(r, "a part") {
+		d.Lines = stock.Lines{{SKU: rapid.SampledFrom(w.skus).Draw(r, "of"), Asked: int64(rapid.IntRange(1, 4).Draw(r, "units"))}}
+	}
+	d.Scrap = d.Kind == stock.DocumentReturn && rapid.Bool().Draw(r, "scrap")
+	doc, _, err := w.l.WriteDocument(context.Background(), d)
+	var state *OrderStateError
+	var quantity *QuantityError
+	var count *CountError
+	switch {
+	case errors.As(err, &state), errors.As(err, &quantity), errors.As(err, &count), errors.Is(err, ErrUnknownOrder):
+		return reserve(id+"-else", 1, lines(w.skus[0], 1))
+	case err != nil:
+		r.Fatal(err)
+	}
+	op := doc.Operation()
+	for _, m := range op.Lines {
+		op.Refused = op.Refused || d.Kind == stock.DocumentCount && trial.Stock[m.SKU].Available+m.Asked < 0
+	}
+	return op
 }
 
 // applyShuffled gives the entries in random batches, out of order, with old ones among them, until they stand.

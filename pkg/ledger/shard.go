@@ -72,8 +72,10 @@ func (l *Ledger) Init(ctx context.Context, shards int) error {
 		if have != 0 {
 			return stock.BadField("shards", fmt.Sprint(shards), fmt.Sprintf("this ledger was made with %d", have))
 		}
-		if _, err := tx.Exec(ctx, `insert into shard (number) select generate_series(0, $1::bigint - 1)`, shards); err != nil {
-			return fmt.Errorf("write %d shards: %w", shards, err)
+		for _, table := range []string{"shard (number)", "forgetting (shard)"} {
+			if _, err := tx.Exec(ctx, `insert into `+table+` select generate_series(0, $1::bigint - 1)`, shards); err != nil {
+				return fmt.Errorf("write %d shards: %w", shards, err)
+			}
 		}
 		return nil
 	})

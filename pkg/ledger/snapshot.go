@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,9 +44,9 @@ func endReading(ctx context.Context, tx pgx.Tx) error {
 // A Snapshot is what takeover must put into Redis (step 5), all of one moment at which the shard stands at the
 // beginning of the claimed epoch. Not safe for concurrent use; Close it.
 type Snapshot struct {
-	tx        *pgxpool.Tx
-	shard     int
-	retention int64 // milliseconds
+	tx    *pgxpool.Tx
+	shard int
+	fence time.Time // what last moved at or before it is forgotten
 }
 
 // Snapshot begins one. ErrStaleClaim unless the claim is the newest and the shard is rebuilding in its epoch
@@ -55,19 +56,23 @@ func (l *Ledger) Snapshot(ctx context.Context, c Claim) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	var there int
-	if _, err = tx.Exec(ctx, sortInMemory); err != nil {
+	s := &Snapshot{tx: tx, shard: c.Shard}
+	if err := s.begin(ctx, c); err != nil {
 		return nil, errors.Join(fmt.Errorf("begin a snapshot of shard %d: %w", c.Shard, err), endReading(ctx, tx))
 	}
-	err = tx.QueryRow(ctx, `select count(*) from shard where number = $1 and claim = $2 and claim_nonce = $3
-    and epoch = $2 and applied = 0 and state = 'rebuilding'`, c.Shard, c.Epoch, c.Nonce).Scan(&there)
-	if err == nil && there == 0 {
-		err = ErrStaleClaim
+	return s, nil
+}
+
+func (s *Snapshot) begin(ctx context.Context, c Claim) error {
+	if _, err := s.tx.Exec(ctx, sortInMemory); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin a snapshot of shard %d: %w", c.Shard, err), endReading(ctx, tx))
+	err := s.tx.QueryRow(ctx, `select f.fence from shard s join forgetting f on f.shard = s.number where number = $1 and claim = $2 and claim_nonce = $3
+    and epoch = $2 and applied = 0 and state = 'rebuilding'`, c.Shard, c.Epoch, c.Nonce).Scan(&s.fence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrStaleClaim
 	}
-	return &Snapshot{tx: tx, shard: c.Shard, retention: l.retention.Milliseconds()}, nil
+	return err
 }
 
 // sortInMemory: the shard is closed while all its records are read, joined and sorted, once; the 4 MB that a session
@@ -118,21 +123,29 @@ func (s *Snapshot) Stock(ctx context.Context, page func(map[int64]event.Field) e
 const insideRetention = `r.shard = $1 and (r.state = 'held' or r.moved > now() - $2 * interval '1 ms')
     and not exists (select 1 from reservation n where n.shard = $1 and n.order_id = r.order_id and n.attempt > r.attempt)`
 
-const selectKnown = `select r.order_id, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.epoch, r.seq, r.idx, true, l.sku, l.asked, l.now
-from reservation r join reservation_line l on l.shard = r.shard and l.order_id = r.order_id and l.attempt = r.attempt
-where ` + insideRetention + `
+// selectKnown goes by the fence ($2): what last moved at or before it may have been dropped, and a document of such an
+// order says that no record is of it. A record that a document waits for is kept.
+const selectKnown = `select r.order_id, r.attempt, r.asked, r.state, r.buyer, r.expires_ms, r.epoch, r.seq, r.idx, true, l.sku, l.asked, l.now, l.fulfilled
+from (
+    select * from reservation where shard = $1 and (state = 'held' or moved > $2)
+    union all
+    select x.* from (select distinct order_id, order_key from stock_document where shard = $1 and state = 'written' and order_asked > 0) w,
+        lateral (select * from reservation where shard = $1 and order_id = w.order_id and attempt = w.order_key
+            and state <> 'held' and moved <= $2 offset 0) x) r
+    join reservation_line l on l.shard = r.shard and l.order_id = r.order_id and l.attempt = r.attempt
+where not exists (select 1 from reservation n where n.shard = $1 and n.order_id = r.order_id and n.attempt > r.attempt)
 order by r.order_id, l.sku`
 
 // selectSettled are the documents whose records Redis keeps. Never those still written: their record must be
 // absent, or the movement that is on its way would be taken for a repeat. [model]
 const selectSettled = `select id, state, epoch, seq, idx, lines from stock_document
-where shard = $1 and state <> 'written' and settled > now() - $2 * interval '1 ms'`
+where shard = $1 and state <> 'written' and settled > $2`
 
 // Records gives the records of orders and documents inside the retention, by their id in Redis, in pages of at
 // most 1,000. An error of page ends it and comes back.
 func (s *Snapshot) Records(ctx context.Context, page func(map[string]string) error) error {
 	p := recordPages{page: page, next: map[string]string{}}
-	rows, err := s.tx.Query(ctx, selectKnown, s.shard, s.retention)
+	rows, err := s.tx.Query(ctx, selectKnown, s.shard, s.fence)
 	if err == nil {
 		err = eachOrder(rows, s.shard, func(r *stock.Reservation) error { return p.add(r.ID, event.FormatRecord(r)) })
 	}
@@ -193,7 +206,7 @@ type movedLine struct {
 }
 
 func (s *Snapshot) documents(ctx context.Context, p *recordPages) error {
-	rows, err := s.tx.Query(ctx, selectSettled, s.shard, s.retention)
+	rows, err := s.tx.Query(ctx, selectSettled, s.shard, s.fence)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func TestASnapshotIsWhatTheLogFoldsTo(t *testing.T) {
 	check(t, err)
 	_, _, err = w.l.WriteDocument(ctx, NewDocument{ID: "pending", Kind: stock.DocumentAdjust, Reason: "r", Lines: lines(b, -3), DeadlineMillis: w.clock})
 	check(t, err)
-	w.apply(w.entry(doc.Operation(), stock.Operation{Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: b}}, Settings: stock.Settings{Closed: true}}))
+	w.apply(w.entry(doc.Operation(), stock.Operation{Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: b}}, Change: stock.Change{Opens: stock.Keep, Closed: stock.On, Limit: stock.Keep}}))
 
 	fields, records := closedSnapshot(t, w)
 	wantFields := map[int64]event.Field{}

@@ -39,14 +39,24 @@ func newTeller(t testing.TB, l *Ledger, shard int) *teller {
 // takeover closes the epoch and opens the next one.
 func (w *teller) takeover() {
 	w.t.Helper()
+	w.reopen(w.closeEpoch())
+}
+
+func (w *teller) closeEpoch() (closed stock.Position) {
+	w.t.Helper()
 	ctx := context.Background()
 	claim, err := w.l.Claim(ctx, w.shard, 0, true)
 	check(w.t, err)
-	closed, err := w.l.CloseEpoch(ctx, claim)
+	closed, err = w.l.CloseEpoch(ctx, claim)
 	check(w.t, err)
 	w.claim, w.at = claim, stock.Position{Epoch: claim.Epoch}
+	return closed
+}
+
+func (w *teller) reopen(closed stock.Position) {
+	w.t.Helper()
 	w.apply(w.entry(stock.Operation{Kind: stock.Opened, ID: "~~open", Continues: closed}))
-	check(w.t, w.l.SayOpen(ctx, claim))
+	check(w.t, w.l.SayOpen(context.Background(), w.claim))
 }
 
 func check(t testing.TB, err error) {

@@ -100,7 +100,7 @@ from stock where shard = $1 and sku = any($2::bigint[])`
 // selectNewest reads the newest attempt of orders, one row a line. Each order is found by its index, whatever
 // the statistics say.
 const selectNewest = `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx,
-    x.moved > clock_timestamp() - $3 * interval '1 ms', l.sku, l.asked, l.now
+    x.moved > clock_timestamp() - $3 * interval '1 ms', l.sku, l.asked, l.now, l.fulfilled
 from unnest($2::text[]) v(id),
     lateral (select * from reservation r where r.shard = $1 and r.order_id = v.id order by r.attempt desc limit 1) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = v.id and l.attempt = x.attempt order by l.sku offset 0) l`
@@ -212,6 +212,9 @@ func (t *transaction) foldFresh(ctx context.Context) error {
 		return err
 	}
 	if err := t.loadMissingOrders(ctx); err != nil {
+		return err
+	}
+	if err := t.loadOlder(ctx); err != nil {
 		return err
 	}
 	if err := t.loadMissingStock(ctx); err != nil {

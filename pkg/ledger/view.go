@@ -68,7 +68,7 @@ func (v *View) Orders(ctx context.Context, ids []string) (map[string]stock.Reser
 	return orders, nil
 }
 
-const selectPage = `select x.order_id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now
+const selectPage = `select x.order_id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now, l.fulfilled
 from (select * from reservation r where ` + insideRetention + ` and r.order_id > $3 order by r.order_id limit $4) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = x.order_id and l.attempt = x.attempt order by l.sku offset 0) l
 order by x.order_id, l.sku`

@@ -64,6 +64,8 @@ func (t *transaction) write(ctx context.Context, reached stock.Position) error {
 	u.stock(f)
 	u.signs(f)
 	u.orders(f, reached.Epoch)
+	u.amendments(f)
+	u.lines(f)
 	u.papers(f, reached.Epoch)
 	u.queue(1, "the shard's position", advance, t.batch.shard, reached.Epoch, reached.Seq, t.have.Seq)
 	u.batch.Queue(`select pg_notify($1, $2)`, channelApplied, fmt.Sprintf("%d %d %d", t.batch.shard, reached.Epoch, reached.Seq))
@@ -142,9 +144,10 @@ func (u *updates) orders(f *fold, epoch int64) {
 	for i, id := range ids {
 		m := f.moves[id]
 		keys[i], seqs[i], indexes[i] = m.key, m.after.Receipt.Seq, int64(m.after.Receipt.Index)
-		before[i], after[i] = string(m.from), string(m.after.State)
+		before[i], after[i] = string(m.before.State), string(m.after.State)
 	}
 	u.queue(n, "reservations", updateOrders, u.shard, ids, keys, before, after, seqs, epoch, indexes)
+	u.holds(f, ids)
 }
 
 func (u *updates) papers(f *fold, epoch int64) {

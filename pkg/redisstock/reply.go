@@ -73,7 +73,7 @@ func accepted(op *stock.Operation, receipt stock.Receipt, time int64) stock.Outc
 	case stock.Sale:
 		r.State = stock.Confirmed
 	default:
-		r.State = stock.Done
+		r.State, r.Buyer = stock.Done, "" // a document's record has none
 	}
 	return stock.Outcome{Code: stock.Accepted, Receipt: receipt, Reservation: r}
 }

@@ -1,0 +1,23 @@
+package config
+
+import "time"
+
+// Bounds of a retention: shorter, documents could not be finished in half of it; longer, Redis would be an archive.
+const (
+	MinRetention = 10 * time.Second
+	MaxRetention = 30 * 24 * time.Hour
+)
+
+// Retention is how long Redis remembers what came to rest. All processes of one ledger need the same: who forgets
+// earlier than another believes would let an order begin anew that the other still knows.
+type Retention struct {
+	For time.Duration `name:"retention" default:"24h" help:"How long Redis remembers orders that ended or were confirmed, and documents that were settled, 10s to 720h: so long a repeat is answered from Redis alone. The same for all producers, consumers and reconcilers of a ledger."`
+}
+
+// Validate names the bounds.
+func (r Retention) Validate() error {
+	if r.For < MinRetention || r.For > MaxRetention {
+		return Bound("retention", r.For, "use 10s to 720h")
+	}
+	return nil
+}
