@@ -32,6 +32,9 @@ func look(t *testing.T, w *world, o Options) (Report, []string) {
 		if d.SKU != 0 {
 			short += fmt.Sprintf(" sku %d", d.SKU)
 		}
+		if d.Buyer != "" {
+			short += " buyer " + d.Buyer
+		}
 		if d.Order != "" {
 			short += " order " + d.Order
 		}
@@ -47,14 +50,14 @@ func TestAgreementIsCleanAndCounted(t *testing.T) {
 	if len(found) > 0 || !r.Clean() {
 		t.Fatalf("%v", r.Drifts)
 	}
-	want := Report{Compared: true, SKUs: 2, Orders: 9, Entries: 4, Ledger: stock.Position{Epoch: epoch, Seq: applied},
-		Redis: stock.Position{Epoch: epoch, Seq: 9}, LedgerSwept: true, RedisSwept: true}
+	want := Report{Compared: true, SKUs: 3, Orders: 16, Ended: 2, Buyers: 2, Entries: 4, Ledger: stock.Position{Epoch: epoch, Seq: applied},
+		Redis: stock.Position{Epoch: epoch, Seq: 9}, LedgerSwept: true, RedisSwept: true, BoughtSwept: true, CountsSwept: true}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
 	}
 	for to := int64(0); to <= 9; to++ {
 		w := newWorld()
-		w.row.Applied, w.ledger = 0, event.NewBook(0)
+		w.row.Applied, w.ledger = 0, newBook()
 		w.persist(to)
 		for _, page := range []int{1, 2, 3, 100} {
 			if r, err := Sweep(ctx, w, w, Options{Page: page}); err != nil || len(r.Drifts) > 0 || !r.Compared {
@@ -86,6 +89,23 @@ func TestDifferencesAreClassified(t *testing.T) {
 		{"a record invented", func(w *world) { w.records["ghost"] = w.records["a"] }, []string{"tampered order ghost"}},
 		{"a document's record gone", func(w *world) { delete(w.records, "~d1") }, []string{"tampered order ~d1"}},
 		{"a document's record invented", func(w *world) { w.records["~d9"] = w.records["~d1"] }, []string{"tampered order ~d9"}},
+		{"shipped units edited", func(w *world) { w.records["f"] = strings.Replace(w.records["f"], ":0:4", ":1:3", 1) }, []string{"tampered order f"}},
+		{"a replaced hold edited", func(w *world) { w.records["p"] = strings.Replace(w.records["p"], "2=0:1,", "", 1) }, []string{"tampered order p"}},
+		{"a hold shortened", func(w *world) { w.records["p"] = strings.Replace(w.records["p"], "|90000|", "|66000|", 1) }, []string{"tampered order p"}},
+		{"a limit", func(w *world) { w.state["3"] = strings.Replace(w.state["3"], "|30", "|3", 1) }, []string{"tampered sku 3"}},
+		{"a buyer's count", func(w *world) { w.buyers["3:b"] = "1" }, []string{"tampered sku 3 buyer b"}},
+		{"a count with a zero before it", func(w *world) { w.buyers["3:b"] = "02" }, []string{"tampered sku 3 buyer b"}},
+		{"a count that is none", func(w *world) { w.buyers["3:b"] = "-1" }, []string{"tampered sku 3 buyer b"}},
+		{"a count gone", func(w *world) { delete(w.buyers, "3:b2") }, []string{"tampered sku 3 buyer b2"}},
+		{"a count invented", func(w *world) { w.buyers["3:x"] = "1" }, []string{"tampered sku 3 buyer x"}},
+		{"a count of nothing", func(w *world) { w.buyers["3:x"] = "0" }, []string{}},
+		{"a count of a SKU without a limit", func(w *world) { w.buyers["1:b"] = "5" }, []string{}},
+		{"a count of no SKU", func(w *world) { w.buyers["9:b"] = "5" }, []string{"tampered"}},
+		{"a mark of a SKU without a limit", func(w *world) { w.buyers["1"] = "1" }, []string{"tampered sku 1"}},
+		{"a mark that is none", func(w *world) { w.buyers["3"] = "yes" }, []string{"tampered sku 3"}},
+		{"a field beside the counts", func(w *world) { w.buyers["x"] = "1" }, []string{"tampered"}},
+		{"a SKU beside the counts written otherwise", func(w *world) { w.buyers["03:b"] = "1" }, []string{"tampered sku 3"}},
+		{"a limit that nobody counts", func(w *world) { delete(w.buyers, "3"); w.buyers["3:b"] = "77" }, []string{"uncounted sku 3"}},
 		{"two things", func(w *world) { delete(w.records, "b"); delete(w.state, "1") }, []string{"tampered sku 1", "tampered order b"}},
 		{"an after-image", func(w *world) { w.log[6].After = strings.Replace(w.log[6].After, "1=", "1=1", 1) }, []string{"tampered sku 1"}},
 		{"a SKU that the ledger doubts", func(w *world) {
@@ -112,7 +132,7 @@ func TestDifferencesAreClassified(t *testing.T) {
 		{"an operation twice", func(w *world) { w.log[5].Ops += " s2" }, []string{"tampered sku 1"}},
 		{"not opened", func(w *world) { w.status.Fence = takeover.FenceAbsent }, []string{"unopened"}},
 		{"torn", func(w *world) { w.status.Fence = takeover.FenceDiffers }, []string{"torn"}},
-		{"flushed", func(w *world) { w.status, w.state, w.records, w.log = takeover.Status{}, nil, nil, nil }, []string{"missing"}},
+		{"flushed", func(w *world) { w.status, w.state, w.records, w.buyers, w.log = takeover.Status{}, nil, nil, nil, nil }, []string{"missing"}},
 		{"rewound", func(w *world) { w.status.Seq = 4 }, []string{"rewound"}},
 		{"older epoch", func(w *world) { w.status.Epoch = 6 }, []string{"rewound"}},
 		{"later epoch than the ledger ever gave out", func(w *world) { w.status.Epoch = 8 }, []string{"ahead"}},
@@ -237,7 +257,7 @@ func TestRacesAreNoAlarms(t *testing.T) {
 			seen := w.status
 			seen.Seq, seen.Last = 7, "7-7"
 			early := newWorldAt(7)
-			w.status, w.state, w.records = seen, early.state, early.records
+			w.status, w.state, w.records, w.buyers = seen, early.state, early.records, early.buyers
 		}, 0},
 	}
 	for _, c := range cases {
@@ -261,7 +281,7 @@ func once(hook *func(), do func()) {
 // newWorldAt is what Redis was at an earlier seq.
 func newWorldAt(seq int) *world {
 	w := newWorld()
-	book := event.NewBook(0)
+	book := newBook()
 	for _, raw := range w.log[:seq] {
 		e, err := raw.Parse()
 		if err != nil {
@@ -271,13 +291,14 @@ func newWorldAt(seq int) *world {
 			panic(err)
 		}
 	}
-	for _, number := range []int64{1, 2} {
+	for _, number := range []int64{1, 2, 3} {
 		w.state[fmt.Sprint(number)] = event.Field{Quantities: book.Stock[number], Settings: book.Settings[number]}.String()
 	}
 	w.records = map[string]string{"~": "nonce"}
 	for id, r := range book.Orders {
 		w.records[id] = event.FormatRecord(r)
 	}
+	w.buyers = counts(book)
 	return w
 }
 
@@ -315,9 +336,26 @@ func TestRecordsNearTheirRetentionAreLeftOut(t *testing.T) {
 	age("c", 100*time.Minute) // held, and so never too old
 	delete(w.records, "a")
 	delete(w.records, "~d1")
-	if r, found := look(t, w, Options{}); len(found) > 0 || r.Aged != 2 {
-		t.Errorf("%d left out, found %v", r.Aged, r.Drifts)
+	if r, found := look(t, w, Options{}); len(found) > 0 || r.Aged != 1 || r.Dropped != 1 {
+		t.Errorf("%d left out, %d dropped, found %v", r.Aged, r.Dropped, r.Drifts)
 	}
+	w.records["~d1"] = newWorld().records["~d1"] // not dropped yet
+	if r, found := look(t, w, Options{}); len(found) > 0 || r.Aged != 1 || r.Dropped != 0 {
+		t.Errorf("%d left out, %d dropped, found %v", r.Aged, r.Dropped, r.Drifts)
+	}
+	w.records["~d1"] += "0"
+	if _, found := look(t, w, Options{}); !slices.Equal(found, []string{"tampered order ~d1"}) {
+		t.Errorf("found %v", found)
+	}
+	age("~d1", 65*time.Minute) // it may be gone or not, and is not looked at yet
+	if r, found := look(t, w, Options{}); len(found) > 0 || r.Aged != 2 || r.Dropped != 0 {
+		t.Errorf("%d left out, %d dropped, found %v", r.Aged, r.Dropped, r.Drifts)
+	}
+	age("~d1", 67*time.Minute)
+	if _, found := look(t, w, Options{}); !slices.Equal(found, []string{"tampered order ~d1"}) {
+		t.Errorf("found %v", found)
+	}
+	delete(w.records, "~d1")
 	age("a", 53*time.Minute)
 	delete(w.records, "b")
 	delete(w.records, "c")
@@ -330,6 +368,99 @@ func TestRecordsNearTheirRetentionAreLeftOut(t *testing.T) {
 	delete(w.records, "b")
 	if _, found := look(t, w, Options{}); !slices.Equal(found, []string{"tampered order b"}) {
 		t.Errorf("found %v", found)
+	}
+}
+
+// A document of an order whose record may be gone says that it counts on none: it changes the order's row and no record.
+func TestADocumentOfAnOrderWhoseRecordMayBeGoneIsNoDrift(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		moved time.Duration
+		gone  bool
+		late  bool // the documents count on no record
+		want  []string
+	}{
+		{moved: 2 * time.Hour, gone: true, late: true}, {moved: 2 * time.Hour, late: true},
+		{moved: time.Hour, gone: true, late: true}, {moved: time.Hour, late: true},
+		{moved: 2 * time.Hour}, {moved: 30 * time.Minute},
+		{moved: 2 * time.Hour, gone: true, want: []string{"tampered order f", "tampered order g"}},
+		{moved: 30 * time.Minute, gone: true, want: []string{"tampered order f", "tampered order g"}},
+	} {
+		w := newWorld()
+		if c.late {
+			w.log[7].Ops = strings.NewReplacer("|f|1|1", "|f|1|0", "|g|1|1", "|g|1|0").Replace(w.log[7].Ops)
+		}
+		for _, id := range []string{"f", "g"} {
+			o := w.snap.Orders[id]
+			o.Moved = clock.Add(-c.moved)
+			w.snap.Orders[id] = o
+			if c.late {
+				w.records[id] = event.FormatRecord(&o.Reservation)
+			}
+			if c.gone {
+				delete(w.records, id)
+			}
+		}
+		if _, found := look(t, w, Options{}); !slices.Equal(found, c.want) && len(found)+len(c.want) > 0 {
+			t.Errorf("%+v: found %v", c, found)
+		}
+		if !c.late || c.gone || c.moved < 2*time.Hour {
+			continue
+		}
+		// And once the ledger has them: the rows of the orders have changed, all but their positions.
+		for _, hurt := range []bool{false, true} {
+			for _, id := range []string{"f", "g"} {
+				o := w.snap.Orders[id]
+				o.State, o.Lines = stock.Cancelled, slices.Clone(o.Lines)
+				o.Lines[0].Now = 0
+				if hurt {
+					o.Receipt.Seq--
+				}
+				w.snap.Orders[id] = o
+			}
+			want := map[bool][]string{true: {"tampered order f", "tampered order g"}, false: {}}[hurt]
+			if _, found := look(t, w, Options{}); !slices.Equal(found, want) {
+				t.Errorf("%+v, hurt %v: found %v", c, hurt, found)
+			}
+		}
+	}
+}
+
+func TestLimitsThatChangeBetweenLedgerAndRedisAreNoDrift(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name  string
+		marks map[string]string
+		ops   []stock.Operation
+		want  []string
+	}{
+		{"switched off", nil, []stock.Operation{set(3, stock.Change{Opens: stock.Keep})}, nil},
+		{"switched off and on", nil, []stock.Operation{set(3, stock.Change{Opens: stock.Keep}), set(3, stock.Change{Opens: stock.Keep, Limit: 2})}, []string{"uncounted sku 3"}},
+		{"switched on, which the ledger has not heard of", map[string]string{"3": "1"}, []stock.Operation{set(1, stock.Change{Opens: stock.Keep, Limit: 2})}, nil},
+	}
+	for _, c := range cases {
+		w := newWorld()
+		e := event.Entry{Position: stock.Position{Epoch: epoch, Seq: int64(len(w.log) + 1)}, AtMillis: 20_000, Ops: c.ops}
+		if _, err := w.redis.Apply(&e, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.log = append(w.log, e.Raw())
+		w.status.Seq, w.status.Last = w.status.Seq+1, e.Position.String()
+		for number, q := range w.redis.Stock {
+			w.state[fmt.Sprint(number)] = event.Field{Quantities: q, Settings: w.redis.Settings[number]}.String()
+		}
+		delete(w.buyers, "3")
+		maps.Copy(w.buyers, c.marks)
+		if _, found := look(t, w, Options{}); !slices.Equal(found, c.want) && len(found)+len(c.want) > 0 {
+			t.Errorf("%s: found %v", c.name, found)
+		}
+		if len(c.marks) == 0 || c.name == "switched off" {
+			continue
+		}
+		w.persist(w.status.Seq) // and once it has
+		if _, found := look(t, w, Options{}); !slices.Equal(found, []string{"uncounted sku 1"}) {
+			t.Errorf("%s, persisted: found %v", c.name, found)
+		}
 	}
 }
 
@@ -352,6 +483,30 @@ func TestLedgerThatStandsStillIsNamedWhenAsked(t *testing.T) {
 	}
 	if _, found := look(t, w, Options{StuckAfter: 95 * time.Second}); len(found) > 0 {
 		t.Errorf("found %v", found)
+	}
+}
+
+// TestSweepMissesNoCount damages one count after the other and looks for it in small pages.
+func TestSweepMissesNoCount(t *testing.T) {
+	t.Parallel()
+	for field := range maps.Clone(newWorld().buyers) {
+		if field == sentinel {
+			continue
+		}
+		for _, page := range []int{1, 2, 50} {
+			for _, hurt := range []func(map[string]string){
+				func(m map[string]string) { delete(m, field) },
+				func(m map[string]string) { m[field] += "7" },
+				func(m map[string]string) { m[field+"x"] = "4" },
+			} {
+				w := newWorld()
+				w.persist(9)
+				hurt(w.buyers)
+				if r, err := Sweep(ctx, w, w, Options{Page: page}); err != nil || len(r.Drifts) != 1 || !r.Compared {
+					t.Errorf("%s, pages of %d: %v, %v", field, page, r.Drifts, err)
+				}
+			}
+		}
 	}
 }
 

@@ -11,16 +11,26 @@ import (
 
 // Redis is one shard of one Redis server, as an audit sees it. Nothing is written.
 type Redis interface {
-	// Sample reads in one MULTI: all of the state hash, the records of the given ids, a page of the records that
-	// Redis has (from the cursor on, about count of them), the ends of the log, and the process' status. A key
-	// of another type or a missing library is no error: the part is left empty, and the status tells.
-	Sample(ctx context.Context, ids []string, cursor uint64, count int) (Sample, error)
+	// Sample reads in one MULTI: all of the state hash, the records and fields that are asked for, a page of what
+	// Redis itself has of both, the ends of the log, and the process' status. A key of another type or a missing
+	// library is no error: the part is left empty, and the status tells.
+	Sample(ctx context.Context, q Question) (Sample, error)
 	// Entry reads in one MULTI the process' status and the log's entry at a position; there is false when the log
 	// has none. Range may be answered by another process than the one that answered the sample, while an address
 	// moves; here the status tells whose log it is.
 	Entry(ctx context.Context, at stock.Position) (status takeover.Status, there bool, err error)
 	// Range is up to count entries of the log after a position, as in package takeover.
 	Range(ctx context.Context, after stock.Position, count int) ([]event.Raw, error)
+}
+
+// A Question is what one sample is asked.
+type Question struct {
+	Records []string // ids whose records are wanted
+	Buyers  []string // fields of the buyers hash that are wanted
+	// The pages of what Redis itself has: where they begin, and about how many of each.
+	Orders uint64
+	Counts uint64
+	Page   int
 }
 
 // A Sample is what one MULTI read.
@@ -30,6 +40,10 @@ type Sample struct {
 	Records map[string]string // of the ids that were asked for; an id without a record is absent
 	Page    map[string]string // Redis' own records, the sentinel included
 	Next    uint64            // cursor of the next page; 0 when this was the last one
+
+	Buyers     map[string]string // of the fields that were asked for; one that is not there is absent
+	BuyersPage map[string]string // Redis' own fields of the buyers hash
+	BuyersNext uint64            // cursor of the next page; 0 when this was the last one
 }
 
 // Ledger is the system of record as an audit sees it.
@@ -49,6 +63,12 @@ type View interface {
 	// Orders are the newest attempts of orders, and settled documents under "~<id>", whatever their age, as of
 	// the snapshot. Unknown ids are absent.
 	Orders(ctx context.Context, ids []string) (map[string]Order, error)
+	// Bought is a page of what buyers have of SKUs that have a limit in this snapshot: held, confirmed and fulfilled
+	// units over all orders, whatever their age. It begins after a key, the zero one first, in the order of SKU
+	// number and buyer. The next key is the zero one when this was the last page.
+	Bought(ctx context.Context, after event.BuyerKey, limit int) (page map[event.BuyerKey]int64, next event.BuyerKey, err error)
+	// BoughtOf is the same of keys that are named; one of which there is nothing is absent.
+	BoughtOf(ctx context.Context, keys []event.BuyerKey) (map[event.BuyerKey]int64, error)
 	// Invariants checks on the snapshot what must hold within Postgres alone and names what does not.
 	Invariants(ctx context.Context) ([]Broken, error)
 	Close() error
@@ -72,7 +92,9 @@ type Snapshot struct {
 // An Order is an order's newest attempt, or a settled document.
 type Order struct {
 	stock.Reservation
-	Moved time.Time // Postgres' time of the last transition
+	// Moved is Postgres' time of the last transition that Redis' record has. A document (fulfil, cancel) that came when
+	// no record of the order could be there any more changed its row and neither this nor the row's position.
+	Moved time.Time
 }
 
 // A Broken is an invariant that does not hold within Postgres.

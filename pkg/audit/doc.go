@@ -34,14 +34,20 @@
 //     starts again, and gives up with ErrUnsettled, which is an error of the audit and no alarm.
 //   - Redis was replaced by another process between sample and log reading. The sample is judged by itself; a
 //     log that lacks entries is judged by the row as above, and the next probe sees the process.
-//   - A record is dropped because its retention ends, or is about to be. Ended orders that last moved longer
-//     ago than nine tenths of the retention are not compared, unless the log since p moved them.
+//   - A record is dropped because its retention ends, or is about to be. What last moved about one retention ago,
+//     give or take a tenth of it, is not compared, unless the log since p moved it. What is older is rightly gone,
+//     and is compared where it is still there: forgetting may lag, and a record that is there answers repeats.
+//   - An order is shipped or cancelled when its record may be gone. The document then counts on no record: the row
+//     changes, but for its position, and no record does.
+//   - A limit is switched on or off. What buyers have is compared only of SKUs of which Redis says that it counted
+//     in full: a takeover says so, and switching the limit off takes it back in the same call. A limit that nobody
+//     counts is a class of its own (uncounted), whose remedy is a takeover; it is told once the ledger knows of it.
 //   - The ledger applied an entry whose after-image disagreed, and froze the SKU. That SKU is known to be in
 //     doubt: it is reported with the ledger's words, and its settings are not compared.
 //
 // Whatever is left differs at one and the same position, and is reported with the key and both figures.
 //
-// An audit reads all SKUs and one page of orders from each side: those of Postgres are looked up in Redis, and
-// those of Redis in Postgres, so that neither a missing nor an invented record escapes a sweep (Sweep, or Run
-// with the cursor of the report before).
+// An audit reads all SKUs, and one page of orders and of what buyers have from each side: those of Postgres are looked
+// up in Redis, and those of Redis in Postgres, so that neither a missing nor an invented one escapes a sweep (Sweep, or
+// Run with the cursor of the report before).
 package audit

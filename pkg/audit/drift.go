@@ -41,7 +41,8 @@ const (
 var verbs = map[Class]Verb{
 	takeover.Missing: VerbTakeover, takeover.Ahead: VerbTakeover, takeover.Rewound: VerbTakeover,
 	takeover.Stalled: VerbTakeover, takeover.Unopened: VerbTakeover, takeover.Torn: VerbTakeover,
-	takeover.Foreign: VerbOperator, takeover.Halted: VerbOperator, takeover.Unfenced: VerbFence,
+	takeover.Uncounted: VerbTakeover,
+	takeover.Foreign:   VerbOperator, takeover.Halted: VerbOperator, takeover.Unfenced: VerbFence,
 	GapLog: VerbApply, GapLost: VerbHalt, Tampered: VerbFreeze, Fork: VerbHalt, Stuck: VerbOperator, Invariant: VerbOperator,
 	Overdue: VerbExpire, Document: VerbOperator,
 }
@@ -50,8 +51,9 @@ var verbs = map[Class]Verb{
 type Drift struct {
 	Class    Class
 	Shard    int
-	Key      string // state, orders, log, or ledger: where in Redis, or that it is within Postgres
+	Key      string // state, orders, buyers, log, or ledger: where in Redis, or that it is within Postgres
 	SKU      int64  // 0 when it is not about a SKU
+	Buyer    string // empty when it is not about what a buyer has of the SKU
 	Order    string // id of an order or document; empty when it is not about one
 	Position string // at which both were compared
 	Redis    string // what Redis has; empty = nothing
@@ -65,6 +67,9 @@ func (d Drift) String() string {
 	fmt.Fprintf(&b, "%s: shard %d", d.Class, d.Shard)
 	if d.SKU != 0 {
 		fmt.Fprintf(&b, ", SKU number %d", d.SKU)
+	}
+	if d.Buyer != "" {
+		fmt.Fprintf(&b, ", buyer %s", d.Buyer)
 	}
 	if d.Order != "" {
 		fmt.Fprintf(&b, ", order %s", d.Order)

@@ -12,29 +12,85 @@ import (
 
 // settings adds, to the last hole, the settings of SKUs that Redis has and that nothing left of the log sets.
 func (f *filler) settings() {
+	last := len(f.out.Holes) - 1
 	now := map[int64]stock.Settings{}
 	for sku, field := range f.Stock {
 		now[sku] = field.Settings
 	}
+	behind := map[int64]stock.Change{}
 	for i := range f.Entries {
-		for j := range f.Entries[i].Ops {
-			if op := &f.Entries[i].Ops[j]; op.Kind == stock.Configure {
-				now[op.Lines[0].SKU] = op.Settings
+		e := &f.Entries[i]
+		for j := range e.Ops {
+			op := &e.Ops[j]
+			if op.Kind != stock.Configure {
+				continue
+			}
+			sku := op.Lines[0].SKU
+			now[sku] = op.Change.Apply(now[sku])
+			if e.Seq > f.out.Holes[last].Last {
+				if _, some := behind[sku]; !some {
+					behind[sku] = stock.Kept
+				}
+				behind[sku] = both(behind[sku], op.Change)
 			}
 		}
 	}
-	hole := len(f.out.Holes) - 1
 	for _, sku := range slices.Sorted(maps.Keys(f.State)) {
-		want := f.State[sku].Settings
-		if f.set[sku] || now[sku] == want || f.Doubt[sku] != "" {
+		later, some := behind[sku]
+		if !some {
+			later = stock.Kept
+		}
+		change := between(now[sku], f.State[sku].Settings, later)
+		if change == stock.Kept || f.Doubt[sku] != "" {
 			continue
 		}
-		f.bundles[hole] = append(f.bundles[hole], bundle{phase: phaseSettings, ops: []stock.Operation{configure("~~gap:set", sku, want)}})
+		f.bundles[last] = append(f.bundles[last], &bundle{phase: phaseSettings, ops: []stock.Operation{configure("~~gap:set", sku, change)}})
 	}
 }
 
-func configure(id string, sku int64, s stock.Settings) stock.Operation {
-	return stock.Operation{Kind: stock.Configure, ID: id, Lines: stock.Lines{{SKU: sku}}, Settings: s}
+// both is a change that sets what either of two sets; to what does not matter to whoever asks only what was set.
+func both(a, b stock.Change) stock.Change {
+	if b.Opens != stock.Keep {
+		a.Opens = b.Opens
+	}
+	if b.Limit != stock.Keep {
+		a.Limit = b.Limit
+	}
+	if b.Frozen != stock.KeepIt {
+		a.Frozen = b.Frozen
+	}
+	if b.Closed != stock.KeepIt {
+		a.Closed = b.Closed
+	}
+	return a
+}
+
+// between leads from some settings to others, but for what is set later anyway.
+func between(now, want stock.Settings, later stock.Change) stock.Change {
+	change := stock.Kept
+	if later.Opens == stock.Keep && now.OpensMillis != want.OpensMillis {
+		change.Opens = want.OpensMillis
+	}
+	if later.Limit == stock.Keep && now.Limit != want.Limit {
+		change.Limit = want.Limit
+	}
+	change.Frozen = switched(now.Frozen, want.Frozen, later.Frozen)
+	change.Closed = switched(now.Closed, want.Closed, later.Closed)
+	return change
+}
+
+func switched(now, want bool, later stock.Switch) stock.Switch {
+	switch {
+	case later != stock.KeepIt || now == want:
+		return stock.KeepIt
+	case want:
+		return stock.On
+	}
+	return stock.Off
+}
+
+func configure(id string, sku int64, change stock.Change) stock.Operation {
+	return stock.Operation{Kind: stock.Configure, ID: id, Lines: stock.Lines{{SKU: sku}}, Change: change}
 }
 
 // write puts the bundles of each hole into entries, one for each missing position: the first ones carry what was
@@ -86,8 +142,8 @@ type page struct {
 
 // pages orders bundles by phase and cuts them into entries. All operations of an entry have one time, and a hold's
 // time to live is counted from it: it has to lie within bounds for each.
-func pages(bundles []bundle, latest int64) []page {
-	slices.SortStableFunc(bundles, func(a, b bundle) int { return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.until, b.until)) })
+func pages(bundles []*bundle, latest int64) []page {
+	slices.SortStableFunc(bundles, func(a, b *bundle) int { return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.until, b.until)) })
 	var all []page
 	var one page
 	var first, last int64 // of the times at which the page's holds are due
@@ -205,13 +261,7 @@ func (f *filler) mark(e *event.Entry, book *event.Book) {
 		f.doubt("entry %s cannot be reconstructed: the shard has no SKU at all there", e.Position)
 		return
 	}
-	settings := book.Settings[sku]
-	for i := range e.Ops {
-		if op := &e.Ops[i]; op.Kind == stock.Configure && op.Lines[0].SKU == sku {
-			settings = op.Settings
-		}
-	}
-	e.Ops = append(e.Ops, configure(MarkerID(hole), sku, settings))
+	e.Ops = append(e.Ops, configure(MarkerID(hole), sku, stock.Kept))
 }
 
 // imageOf is the after-image of the SKUs that an entry moved.
@@ -223,8 +273,8 @@ func imageOf(e *event.Entry, book *event.Book) []event.After {
 			continue
 		}
 		lines := op.Lines
-		if order := book.Orders[op.ID]; order != nil {
-			lines = order.Lines
+		if order := book.Orders[op.ID]; order != nil && op.Kind != stock.Movement {
+			lines = append(slices.Clone(lines), order.Lines...)
 		}
 		for _, l := range lines {
 			touched[l.SKU] = true

@@ -26,7 +26,7 @@ type Gap struct {
 
 	Stock     map[int64]event.Field        // the ledger's at Have
 	Doubt     map[int64]string             // SKUs that the ledger froze by itself
-	Orders    map[string]stock.Reservation // the ledger's, of all that Entries and Records name
+	Orders    map[string]stock.Reservation // the ledger's, of all that Entries, Records and Documents name
 	Documents map[string]stock.Operation   // of documents written and not settled, by the id they have in Redis
 }
 
@@ -76,10 +76,15 @@ func MarkerID(h Hole) string { return "~~gap:" + h.String() }
 type filler struct {
 	*Gap
 	out     Filling
-	orders  map[string]*stock.Reservation // as they stand while the log is walked
-	bundles map[int][]bundle              // what was in each hole
+	book    *event.Book                   // orders as they stand while the log is walked; units are never short in it
+	bundles map[int][]*bundle             // what was in each hole
+	ofOrder map[string]lastBundle         // the newest bundle of each order
 	settled map[string]bool               // documents that the rest of the log settles
-	set     map[int64]bool                // SKUs whose settings the log behind the last hole sets
+	papers  map[string][]*stock.Operation // documents of an order that the rest of the log has, by order
+	lost    map[string][]lostPaper        // those that lie in holes, by order
+	waiting map[string]string             // a document of an order that nobody says was settled, by order
+	partly  map[string]int64              // seq of the newest entry of the log that says how much of an order stands
+	longer  map[string]int64              // seq of the newest entry of the log that extends a hold
 	marker  int64                         // the SKU that markers name
 }
 
@@ -88,6 +93,12 @@ type bundle struct {
 	phase int
 	ops   []stock.Operation
 	until int64 // when its hold is due, 0 = it makes none: the time of its entry has to fit
+}
+
+// lastBundle is where an order's newest bundle lies.
+type lastBundle struct {
+	hole int
+	*bundle
 }
 
 // The phases of a hole. What happened in it in truth left a stock of zero or more behind, so this order of the same
@@ -104,15 +115,21 @@ const (
 
 // Fill reconstructs the missing entries.
 func (g *Gap) Fill() Filling {
-	f := &filler{Gap: g, orders: map[string]*stock.Reservation{}, bundles: map[int][]bundle{}, settled: map[string]bool{}, set: map[int64]bool{}}
+	f := &filler{
+		Gap: g, book: event.NewBook(g.Shard), bundles: map[int][]*bundle{}, ofOrder: map[string]lastBundle{}, settled: map[string]bool{},
+		papers: map[string][]*stock.Operation{}, lost: map[string][]lostPaper{}, waiting: map[string]string{},
+		partly: map[string]int64{}, longer: map[string]int64{},
+	}
+	f.book.Forgetful = true
 	for id := range g.Orders {
 		order := g.Orders[id]
-		f.orders[id] = &order
+		f.book.Orders[id] = &order
 	}
 	f.findHoles()
 	if len(f.out.Holes) == 0 {
 		return f.out
 	}
+	f.survey()
 	f.walk()
 	f.endings()
 	f.settings()
@@ -163,32 +180,78 @@ func (f *filler) holeAt(seq int64) int {
 	return slices.IndexFunc(f.out.Holes, func(h Hole) bool { return h.First <= seq && seq <= h.Last })
 }
 
+// survey notes what the rest of the log, and the records of documents, say of orders before these are followed.
+func (f *filler) survey() {
+	for i := range f.Entries {
+		e := &f.Entries[i]
+		for j := range e.Ops {
+			switch op := &e.Ops[j]; {
+			case op.Kind == stock.Movement && !op.Refused && stock.OfOrder(op.Document):
+				f.papers[op.Order.ID] = append(f.papers[op.Order.ID], op)
+			case op.Kind == stock.Extend:
+				f.longer[op.ID] = e.Seq
+			case isOfHold(op.Kind) && len(op.Lines) > 0:
+				f.partly[op.ID] = e.Seq
+			}
+			if op := &e.Ops[j]; op.Kind == stock.Movement || op.Kind == stock.NewSKU {
+				f.settled[op.ID] = true
+			}
+		}
+	}
+	f.lostPapers()
+}
+
+// isOfHold is true for the operations that leave less of an order, or something else, when they name lines.
+func isOfHold(kind stock.Kind) bool {
+	switch kind {
+	case stock.Confirm, stock.LateConfirm, stock.Release, stock.Replace:
+		return true
+	}
+	return false
+}
+
 // walk follows the orders through what is left of the log. An operation that its order was not ready for says what
 // must have happened to the order in the hole before.
 func (f *filler) walk() {
-	last := f.out.Holes[len(f.out.Holes)-1]
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		for j := range e.Ops {
 			op := &e.Ops[j]
 			switch op.Kind {
-			case stock.Movement, stock.NewSKU:
-				f.settled[op.ID] = true
-			case stock.Configure:
-				if e.Seq > last.Last {
-					f.set[op.Lines[0].SKU] = true
+			case stock.Movement:
+				if op.Refused || !stock.OfOrder(op.Document) || op.Order.Asked == 0 {
+					continue
 				}
-			case stock.Reserve, stock.Sale, stock.Confirm, stock.LateConfirm, stock.Release, stock.Expire:
+				f.readyForPaper(op, e.Seq)
+			case stock.Reserve, stock.Sale, stock.Confirm, stock.LateConfirm, stock.Release, stock.Expire, stock.Extend, stock.Replace:
 				f.ready(op, e.Seq)
-				f.orders[op.ID] = after(f.orders[op.ID], op, e.AtMillis)
+			default:
+				continue
 			}
+			f.follow(op, e)
 		}
 	}
 }
 
+// plenty of units of everything, so that only the orders are followed: whether the units come out is for the proof.
+const plenty = int64(1) << 50
+
+// follow moves the order as the operation says. One that does not fit is left as it is: the proof will not get through.
+func (f *filler) follow(op *stock.Operation, e *event.Entry) {
+	lines := op.Lines
+	if order := f.book.Orders[op.ID]; order != nil {
+		lines = append(slices.Clone(lines), order.Lines...)
+	}
+	for _, l := range lines {
+		f.book.Stock[l.SKU] = stock.Quantities{Available: plenty, Held: plenty, Committed: plenty}
+	}
+	one := event.Entry{Position: e.Position, AtMillis: e.AtMillis, Ops: []stock.Operation{*op}}
+	_, _ = f.book.Apply(&one, nil)
+}
+
 // ready brings an order to where the operation at seq found it.
 func (f *filler) ready(op *stock.Operation, seq int64) {
-	now := f.orders[op.ID]
+	now := f.book.Orders[op.ID]
 	want := stock.Reservation{ID: op.ID, State: stock.Held, Attempt: op.Attempt}
 	switch op.Kind {
 	case stock.Reserve, stock.Sale:
@@ -200,45 +263,73 @@ func (f *filler) ready(op *stock.Operation, seq int64) {
 			f.doubt("order %s takes stock at %d while attempt %d is held", op.ID, seq, now.Attempt)
 			return
 		}
-		f.add(hole, []stock.Operation{{Kind: stock.Release, ID: op.ID, Attempt: now.Attempt}}, 0)
+		f.add(op.ID, hole, []stock.Operation{{Kind: stock.Release, ID: op.ID, Attempt: now.Attempt}}, 0)
+		released := *now
+		released.State = stock.Released
+		f.book.Orders[op.ID] = &released
 		return
 	case stock.LateConfirm:
 		want.State = stock.Expired
 	}
-	if now != nil && now.State == want.State && now.Attempt == want.Attempt {
-		return
-	}
+	f.lead(now, &want, op, seq)
+}
+
+// lead brings an order to a standing that an operation at seq needs, unless it is there.
+func (f *filler) lead(now, want *stock.Reservation, op *stock.Operation, seq int64) {
 	hole := f.holeBefore(seq)
+	if now != nil && now.State == want.State && now.Attempt == want.Attempt {
+		// It may still have been made longer, or other lines of it, before: then its record says so.
+		if r, there := f.Records[want.ID]; there && r.Attempt == want.Attempt && now.State == stock.Held && hole >= 0 && f.describe(want, now, seq) {
+			f.bring(hole, now, want)
+		}
+		return
+	}
 	if hole < 0 {
-		f.doubt("order %s is moved at %d and was not there", op.ID, seq)
+		f.doubt("order %s is moved at %d and was not there", want.ID, seq)
 		return
 	}
-	if !f.describe(&want, now) {
-		f.doubt("order %s is moved at %d under attempt %d, and nobody knows any more what it was", op.ID, seq, op.Attempt)
+	if !f.describe(want, now, seq) {
+		f.doubt("order %s is moved at %d under attempt %d, and nobody knows any more what it was (%c)", want.ID, seq, want.Attempt, op.Kind)
 		return
 	}
-	f.bring(hole, now, &want)
+	f.bring(hole, now, want)
 }
 
 // describe finds what an attempt consisted of: in Redis' record of it, or, a late confirm being the next attempt of
-// the same lines, of the next; else in the attempt before, whose lines a client repeats. The proof has the last word.
-func (f *filler) describe(want, now *stock.Reservation) bool {
-	from := now
-	if r, there := f.Records[want.ID]; there && r.Attempt >= want.Attempt && r.Attempt <= want.Attempt+1 {
-		from = &r
+// the same lines, of the next; else in the attempt itself as it stood before, or in the one before that, whose lines a
+// client repeats. The record says how much stood, and until when, where nothing behind seq has changed that. The proof
+// has the last word.
+func (f *filler) describe(want, now *stock.Reservation, seq int64) bool {
+	same := now != nil && now.Attempt == want.Attempt
+	r, there := f.Records[want.ID]
+	switch {
+	case there && r.Attempt >= want.Attempt && r.Attempt <= want.Attempt+1:
+		r = f.before(r)
+		want.Buyer, want.Lines, want.ExpiresMillis = r.Buyer, r.Lines, r.ExpiresMillis
+		switch partly := f.partly[want.ID] >= seq; {
+		case partly && same:
+			want.Lines = now.Lines
+		case partly:
+			want.Lines = asked(r.Lines)
+		}
+		if same && f.longer[want.ID] >= seq {
+			want.ExpiresMillis = now.ExpiresMillis
+		}
+	case same:
+		want.Buyer, want.Lines, want.ExpiresMillis = now.Buyer, now.Lines, now.ExpiresMillis
+	case now != nil:
+		want.Buyer, want.Lines, want.ExpiresMillis = now.Buyer, asked(now.Lines), now.ExpiresMillis
 	}
-	if from == nil {
-		return false
-	}
-	want.Buyer, want.Lines, want.ExpiresMillis = from.Buyer, asked(from.Lines), from.ExpiresMillis
 	return len(want.Lines) > 0
 }
 
 // asked are the lines as they were asked for.
 func asked(lines stock.Lines) stock.Lines {
-	out := slices.Clone(lines)
-	for i := range out {
-		out[i].Now = out[i].Asked
+	out := make(stock.Lines, 0, len(lines))
+	for _, l := range lines {
+		if l.Asked > 0 {
+			out = append(out, stock.Line{SKU: l.SKU, Asked: l.Asked, Now: l.Asked})
+		}
 	}
 	return out
 }
@@ -252,28 +343,11 @@ func (f *filler) endings() {
 		case hole < 0:
 		case id[0] == '~':
 			f.paper(hole, &r)
-		default:
-			f.bring(hole, f.orders[id], &r)
+		case len(f.lost[id]) == 0:
+			f.bring(hole, f.book.Orders[id], &r)
 		}
 	}
-}
-
-func (f *filler) paper(hole int, r *stock.Reservation) {
-	op, written := f.Documents[r.ID]
-	if !written || f.settled[r.ID] {
-		f.doubt("document %s was settled at %s in Redis, and no such document waits for it in the ledger", r.ID, r.Receipt.Position)
-		return
-	}
-	op.Refused = r.State == stock.Refused && op.Kind == stock.Movement
-	f.out.Papers++
-	phase := phaseReceive
-	switch {
-	case op.Kind == stock.NewSKU:
-		phase = phaseNew
-	case slices.ContainsFunc(op.Lines, func(l stock.Line) bool { return l.Asked < 0 }):
-		phase = phaseWithdraw
-	}
-	f.bundles[hole] = append(f.bundles[hole], bundle{phase: phase, ops: []stock.Operation{op}})
+	f.settlePapers()
 }
 
 // bring adds what led an order from one standing to another.
@@ -286,9 +360,26 @@ func (f *filler) bring(hole int, now, to *stock.Reservation) {
 	if len(ops) == 0 {
 		return
 	}
-	f.add(hole, ops, to.ExpiresMillis)
+	if id, waits := f.waiting[to.ID]; waits && slices.ContainsFunc(ops, isGuess) {
+		f.doubt("order %s has less than was asked for, and document %s of it waits: nobody knows which of the two took it", to.ID, id)
+		return
+	}
+	// What an order gives back comes before what it takes: others may have taken the one, and given the other.
+	if at := slices.IndexFunc(ops, takesUnits); at > 0 {
+		f.add(to.ID, hole, ops[:at], to.ExpiresMillis)
+		ops = ops[at:]
+	}
+	f.add(to.ID, hole, ops, to.ExpiresMillis)
+	f.out.Orders++
 	stands := *to
-	f.orders[to.ID] = &stands
+	f.book.Orders[to.ID] = &stands
+}
+
+func takesUnits(op stock.Operation) bool { return op.Kind.Takes() }
+
+// isGuess is true for what may also have been a document, or what may have been a document instead.
+func isGuess(op stock.Operation) bool {
+	return op.Partial || isOfHold(op.Kind) && len(op.Lines) > 0
 }
 
 func standing(r *stock.Reservation) string {
@@ -299,14 +390,14 @@ func standing(r *stock.Reservation) string {
 }
 
 // add notes a bundle in the phase that its net effect on what is available asks for.
-func (f *filler) add(hole int, ops []stock.Operation, until int64) {
-	b := bundle{phase: phaseGive, ops: ops}
+func (f *filler) add(order string, hole int, ops []stock.Operation, until int64) {
+	b := &bundle{phase: phaseGive, ops: ops}
 	takes, gives := false, false
 	for i := range ops {
 		switch ops[i].Kind {
-		case stock.Reserve:
-			takes, b.until = true, until
-		case stock.Sale, stock.LateConfirm:
+		case stock.Reserve, stock.Extend:
+			takes, b.until = takes || ops[i].Kind == stock.Reserve, until
+		case stock.Sale, stock.LateConfirm, stock.Replace:
 			takes = true
 		case stock.Release, stock.Expire:
 			gives = gives || takes // its own, taken in the same hole
@@ -318,81 +409,6 @@ func (f *filler) add(hole int, ops []stock.Operation, until int64) {
 	case takes:
 		b.phase = phaseTake
 	}
-	f.out.Orders++
 	f.bundles[hole] = append(f.bundles[hole], b)
-}
-
-// path is the shortest run of operations between two standings of one order.
-func path(now, to *stock.Reservation) (ops []stock.Operation, ok bool) {
-	last := map[stock.State]stock.Kind{stock.Confirmed: stock.Confirm, stock.Released: stock.Release, stock.Expired: stock.Expire}
-	move := func(kind stock.Kind, attempt int64) stock.Operation {
-		return stock.Operation{Kind: kind, ID: to.ID, Attempt: attempt}
-	}
-	if now != nil && now.Attempt == to.Attempt {
-		switch {
-		case now.State == to.State:
-			return nil, true
-		case now.State == stock.Held && last[to.State] != 0:
-			return []stock.Operation{move(last[to.State], to.Attempt)}, true
-		}
-		return nil, false
-	}
-	if now != nil && now.Attempt > to.Attempt {
-		return nil, false
-	}
-	if now != nil && to.State == stock.Confirmed && now.Attempt+1 == to.Attempt && to.ExpiresMillis != 0 && now.ExpiresMillis == to.ExpiresMillis {
-		// A confirm that came after the hold had ended keeps the hold's time.
-		switch now.State {
-		case stock.Held:
-			return []stock.Operation{move(stock.Expire, now.Attempt), move(stock.LateConfirm, now.Attempt)}, true
-		case stock.Expired:
-			return []stock.Operation{move(stock.LateConfirm, now.Attempt)}, true
-		}
-	}
-	if now != nil {
-		switch {
-		case now.State == stock.Held: // how it ended leaves no trace, and both ways give the same units back
-			ops = append(ops, move(stock.Release, now.Attempt))
-		case !now.State.Ended():
-			return nil, false
-		}
-	}
-	take := stock.Operation{Kind: stock.Reserve, ID: to.ID, Attempt: to.Attempt, Buyer: to.Buyer, Lines: asked(to.Lines), Known: now != nil}
-	if to.ExpiresMillis == 0 {
-		take.Kind = stock.Sale
-		return append(ops, take), to.State == stock.Confirmed
-	}
-	ops = append(ops, take)
-	if to.State == stock.Held {
-		return ops, true
-	}
-	kind := last[to.State]
-	return append(ops, move(kind, to.Attempt)), kind != 0
-}
-
-// after is how an operation leaves its order; it checks nothing, the proof does.
-func after(now *stock.Reservation, op *stock.Operation, at int64) *stock.Reservation {
-	if op.Kind == stock.Reserve || op.Kind == stock.Sale {
-		made := stock.Reservation{ID: op.ID, State: stock.Held, Attempt: op.Attempt, Buyer: op.Buyer, Lines: op.Lines, ExpiresMillis: at + op.TTL}
-		if op.Kind == stock.Sale {
-			made.State, made.ExpiresMillis = stock.Confirmed, 0
-		}
-		return &made
-	}
-	moved := stock.Reservation{ID: op.ID, Attempt: op.Attempt}
-	if now != nil {
-		moved = *now
-	}
-	switch op.Kind {
-	case stock.Confirm:
-		moved.State = stock.Confirmed
-	case stock.LateConfirm:
-		moved.State = stock.Confirmed
-		moved.Attempt++
-	case stock.Release:
-		moved.State = stock.Released
-	default:
-		moved.State = stock.Expired
-	}
-	return &moved
+	f.ofOrder[order] = lastBundle{hole, b}
 }

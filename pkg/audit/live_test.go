@@ -3,10 +3,12 @@ package audit_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/redisstock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
@@ -27,6 +29,8 @@ func audits(s *shop, n, page int) (total audit.Report) {
 		cursor = r.Cursor
 		total.Orders += r.Orders
 		total.SKUs += r.SKUs
+		total.Ended += r.Ended
+		total.Buyers += r.Buyers
 		total.Entries += r.Entries
 		total.Restarts += r.Restarts
 	}
@@ -39,10 +43,11 @@ func TestAuditsUnderLoadRaiseNoFalseAlarm(t *testing.T) {
 	s.write(16)
 	s.consumers(2, false)
 	r := audits(s, 100, 200)
-	if r.Entries == 0 || r.Orders == 0 {
+	if r.Entries == 0 || r.Orders == 0 || r.Ended == 0 || r.Buyers == 0 {
 		t.Errorf("the interesting was not reached: %+v", r)
 	}
-	t.Logf("%d accepted; compared %d orders and %d SKUs, folded %d entries, %d restarts", s.accepted.Load(), r.Orders, r.SKUs, r.Entries, r.Restarts)
+	t.Logf("%d accepted; compared %d orders (%d ended), %d SKUs and %d counts, folded %d entries, %d restarts", s.accepted.Load(), r.Orders, r.Ended, r.SKUs, r.Buyers, r.Entries, r.Restarts)
+	s.letters()
 	plant(s)
 	s.quiet()
 }
@@ -181,6 +186,46 @@ func TestEveryHandThatTouchesRedisIsFound(t *testing.T) {
 			return ""
 		}, isClass(takeover.Missing)},
 		{"restart", func(s *shop) string { s.must(s.server.Stop()); s.must(s.server.Restart(ctx)); return "" }, isClass(takeover.Unopened)},
+		{"a count edited", func(s *shop) string {
+			field := takeover.BuyerField(event.BuyerKey{SKU: s.limited, Buyer: "b1@x"})
+			s.must(s.rdb.HIncrBy(ctx, s.shard.Keys().Buyers, field, 1).Err())
+			return fmt.Sprint(s.limited)
+		}, isCount},
+		{"a count invented", func(s *shop) string {
+			s.must(s.rdb.HSet(ctx, s.shard.Keys().Buyers, takeover.BuyerField(event.BuyerKey{SKU: s.limited, Buyer: "ghost"}), 1).Err())
+			return fmt.Sprint(s.limited)
+		}, isCount},
+		{"all counts of a SKU deleted", func(s *shop) string {
+			fields, err := s.rdb.HKeys(ctx, s.shard.Keys().Buyers).Result()
+			s.must(err)
+			for _, field := range fields {
+				if strings.Contains(field, ":") {
+					s.must(s.rdb.HDel(ctx, s.shard.Keys().Buyers, field).Err())
+				}
+			}
+			return fmt.Sprint(s.limited)
+		}, isCount},
+		{"a mark deleted", func(s *shop) string {
+			s.must(s.rdb.HDel(ctx, s.shard.Keys().Buyers, takeover.MarkField(s.limited)).Err())
+			return fmt.Sprint(s.limited)
+		}, isClass(takeover.Uncounted)},
+		{"a mark invented", func(s *shop) string {
+			s.must(s.rdb.HSet(ctx, s.shard.Keys().Buyers, takeover.MarkField(s.skus[1]), "1").Err())
+			return fmt.Sprint(s.skus[1])
+		}, isSKU},
+		{"a limit edited", func(s *shop) string {
+			f, _, err := s.shard.Field(ctx, s.limited)
+			s.must(err)
+			f.Limit++
+			s.must(s.rdb.HSet(ctx, s.shard.Keys().State, fmt.Sprint(s.limited), f.String()).Err())
+			return fmt.Sprint(s.limited)
+		}, isSKU},
+		{"the ledger's shipped units edited", func(s *shop) string {
+			s.sql(`update reservation_line set fulfilled = fulfilled + 1 where (shard, order_id, attempt, sku) = (
+				select l.shard, l.order_id, l.attempt, l.sku from reservation_line l join reservation r using (shard, order_id, attempt)
+				where r.state in ('confirmed', 'fulfilled') and l.sku <> $1 limit 1)`, s.limited)
+			return ""
+		}, isOrder},
 		{"the ledger's stock edited", func(s *shop) string {
 			s.sql(`update stock set available = available + 1 where sku = $1`, s.skus[1])
 			return fmt.Sprint(s.skus[1])
@@ -230,6 +275,7 @@ func TestEveryHandThatTouchesRedisIsFound(t *testing.T) {
 
 func isSKU(d audit.Drift) bool   { return d.SKU != 0 && d.Class == audit.Tampered }
 func isOrder(d audit.Drift) bool { return d.Order != "" && d.Class == audit.Tampered }
+func isCount(d audit.Drift) bool { return isSKU(d) && d.Buyer != "" && d.Redis != d.Postgres }
 func isClass(c audit.Class) func(audit.Drift) bool {
 	return func(d audit.Drift) bool { return d.Class == c }
 }

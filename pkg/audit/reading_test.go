@@ -11,8 +11,8 @@ type busy struct {
 	goOn func()
 }
 
-func (b busy) Sample(ctx context.Context, ids []string, cursor uint64, count int) (Sample, error) {
-	s, err := b.world.Sample(ctx, ids, cursor, count)
+func (b busy) Sample(ctx context.Context, q Question) (Sample, error) {
+	s, err := b.world.Sample(ctx, q)
 	b.goOn()
 	return s, err
 }
@@ -25,9 +25,9 @@ func TestAnAuditReadsTheLedgerBeforeRedis(t *testing.T) {
 	now := *w
 	early := newWorldAt(7)
 	w.status.Seq, w.status.Last = 7, "7-7"
-	w.state, w.records = early.state, early.records
+	w.state, w.records, w.buyers = early.state, early.records, early.buyers
 	r, err := Run(ctx, w, busy{w, func() {
-		w.status, w.state, w.records = now.status, now.state, now.records
+		w.status, w.state, w.records, w.buyers = now.status, now.state, now.records, now.buyers
 		w.persist(9)
 	}}, Options{})
 	if err != nil || len(r.Drifts) > 0 || !r.Compared || r.Restarts != 0 {

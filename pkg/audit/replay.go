@@ -158,6 +158,9 @@ func (c *comparison) fold(ctx context.Context, entries []event.Entry) (bool, err
 			if change.After != nil {
 				c.moved[change.Op.ID] = true
 			}
+			if change.OrderAfter != nil {
+				c.moved[change.OrderAfter.ID] = true // who wrote the document saw to it that the record stays until then
+			}
 		})
 		var poison *event.PoisonError
 		if errors.As(err, &poison) {
@@ -182,7 +185,7 @@ func (c *comparison) fold(ctx context.Context, entries []event.Entry) (bool, err
 func (c *comparison) forget(e *event.Entry) {
 	for i := range e.Ops {
 		op := &e.Ops[i]
-		if (op.Kind == stock.Reserve || op.Kind == stock.Sale) && c.aged(op.ID) {
+		if (op.Kind == stock.Reserve || op.Kind == stock.Sale) && c.age(op.ID) != young {
 			delete(c.book.Orders, op.ID)
 		}
 	}

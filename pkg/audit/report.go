@@ -3,13 +3,17 @@ package audit
 import (
 	"slices"
 
+	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// A Cursor is where the rolling pages of orders go on. The zero value begins.
+// A Cursor is where the rolling pages go on. The zero value begins.
 type Cursor struct {
-	Ledger string // id after which the ledger's next page begins
+	Ledger string // id after which the ledger's next page of orders begins
 	Redis  uint64 // of the scan through Redis' records
+
+	Bought event.BuyerKey // after which the ledger's next page of what buyers have begins
+	Counts uint64         // of the scan through Redis' counts of it
 }
 
 // A Report is one audit.
@@ -25,7 +29,10 @@ type Report struct {
 	Compared bool
 	SKUs     int // compared: quantities and settings
 	Orders   int // records compared, of both pages, each once
-	Aged     int // records left out because their retention is about to end
+	Ended    int // of Orders, those of orders that hold and promise nothing any more
+	Buyers   int // counts of what a buyer has of a SKU compared, of both pages, each once
+	Aged     int // records left out because their retention is about to end, or has just ended
+	Dropped  int // orders whose record is rightly gone: their retention ended a while ago
 	Entries  int // folded between the two positions
 	Restarts int // times that the ground moved and the audit began again
 
@@ -33,9 +40,14 @@ type Report struct {
 	Redis  stock.Position // q: of the sample
 
 	Cursor      Cursor // give it to the next audit
-	LedgerSwept bool   // the ledger's last page is through
-	RedisSwept  bool   // Redis' last page is through
+	LedgerSwept bool   // the ledger's last page of orders is through
+	RedisSwept  bool   // Redis' last page of records is through
+	BoughtSwept bool   // the ledger's last page of what buyers have is through
+	CountsSwept bool   // Redis' last page of counts is through
 }
+
+// swept reports whether everything of both sides was compared.
+func (r *Report) swept() bool { return r.LedgerSwept && r.RedisSwept && r.BoughtSwept && r.CountsSwept }
 
 // Clean reports whether a comparison was completed and nothing differs.
 func (r *Report) Clean() bool { return r.Compared && len(r.Drifts) == 0 }

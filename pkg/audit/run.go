@@ -83,7 +83,7 @@ func wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// Sweep audits until every order of both sides was compared once. The counts of the report are sums, so an
+// Sweep audits until every order and every buyer's count of both sides was compared once. The counts of the report are sums, so an
 // order that both sides have counts twice; each drift is listed once. It ends at the first audit that cannot
 // compare. Invariants are checked once.
 func Sweep(ctx context.Context, l Ledger, r Redis, o Options) (Report, error) {
@@ -99,7 +99,7 @@ func Sweep(ctx context.Context, l Ledger, r Redis, o Options) (Report, error) {
 		if first {
 			all.Compared = true
 		}
-		if all.LedgerSwept && all.RedisSwept {
+		if all.swept() {
 			return all, nil
 		}
 		o.Cursor, o.SkipInvariants = one.Cursor, true
@@ -110,7 +110,10 @@ func Sweep(ctx context.Context, l Ledger, r Redis, o Options) (Report, error) {
 func (r *Report) add(one *Report, seen map[Drift]bool) {
 	r.Shard, r.SKUs, r.Ledger, r.Redis, r.Cursor = one.Shard, one.SKUs, one.Ledger, one.Redis, one.Cursor
 	r.Orders += one.Orders
+	r.Ended += one.Ended
+	r.Buyers += one.Buyers
 	r.Aged += one.Aged
+	r.Dropped += one.Dropped
 	r.Entries += one.Entries
 	r.Restarts += one.Restarts
 	for class, n := range one.Unlisted {
@@ -118,11 +121,13 @@ func (r *Report) add(one *Report, seen map[Drift]bool) {
 	}
 	r.LedgerSwept = r.LedgerSwept || one.LedgerSwept
 	r.RedisSwept = r.RedisSwept || one.RedisSwept
+	r.BoughtSwept = r.BoughtSwept || one.BoughtSwept
+	r.CountsSwept = r.CountsSwept || one.CountsSwept
 	// What an earlier page named is not named again. Its figures do not tell it apart: while orders come they move,
 	// and a SKU would be listed once a page until nothing else finds room.
 	var named []Drift
 	for _, d := range one.Drifts {
-		what := Drift{Class: d.Class, Shard: d.Shard, Key: d.Key, SKU: d.SKU, Order: d.Order}
+		what := Drift{Class: d.Class, Shard: d.Shard, Key: d.Key, SKU: d.SKU, Buyer: d.Buyer, Order: d.Order}
 		if d.SKU == 0 && d.Order == "" {
 			what.Redis, what.Postgres = d.Redis, d.Postgres
 		}

@@ -39,6 +39,8 @@ type shop struct {
 	desk    *redisstock.Desk
 	skus    []int64
 
+	limited int64 // SKU with a limit per buyer, which is counted
+
 	busy     sync.WaitGroup
 	stop     atomic.Bool
 	accepted atomic.Int64
@@ -69,8 +71,21 @@ func openShop(t testing.TB, skus int) *shop {
 		_, err = s.desk.Do(ctx, 0, doc.Operation())
 		s.must(err)
 	}
+	s.limited = s.skus[0]
+	s.set(s.limited, stock.Change{Opens: stock.Keep, Limit: 100})
 	s.consume()
+	s.takeover()
 	return s
+}
+
+// set changes settings of a SKU.
+func (s *shop) set(sku int64, change stock.Change) {
+	s.t.Helper()
+	out, err := s.desk.Do(ctx, 0, stock.Operation{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: sku}}, Change: change})
+	s.must(err)
+	if out.Code != stock.Accepted {
+		s.t.Fatalf("%+v", out)
+	}
 }
 
 func (s *shop) must(err error) {
@@ -104,14 +119,14 @@ const pace = 5 * time.Millisecond
 func (s *shop) write(callers int) {
 	for range callers {
 		s.busy.Go(func() {
-			var open []string
+			var open []stock.Operation
 			for !s.stop.Load() {
 				op := s.next(&open)
 				out, err := s.desk.Do(ctx, 0, op)
 				if err == nil && out.Code == stock.Accepted {
 					s.accepted.Add(1)
 				}
-				if err == nil && out.Code == stock.Conflict {
+				if err == nil && out.Code == stock.Conflict && len(op.Lines) == 0 { // results may be above what stands
 					s.t.Errorf("%+v: %+v", op, out)
 				}
 				time.Sleep(pace) // or a small machine does nothing else
@@ -122,19 +137,56 @@ func (s *shop) write(callers int) {
 
 func (s *shop) sku() int64 { return s.skus[rand.IntN(len(s.skus))] }
 
-func (s *shop) next(open *[]string) stock.Operation {
-	pick := func() string {
+func (s *shop) next(open *[]stock.Operation) stock.Operation {
+	roll := rand.IntN(14)
+	if roll < 7 && len(*open) > 0 {
 		i := rand.IntN(len(*open))
-		id := (*open)[i]
-		*open = append((*open)[:i], (*open)[i+1:]...)
-		return id
+		op := s.goOn((*open)[i], roll)
+		if op.Kind == stock.Confirm && rand.IntN(2) == 0 {
+			(*open)[i].Kind = stock.Confirm // and is shipped or cancelled later
+		} else if op.Kind != stock.Extend && op.Kind != stock.Replace {
+			*open = append((*open)[:i], (*open)[i+1:]...)
+		}
+		return op
 	}
-	roll := rand.IntN(10)
+	return s.begin(open, roll-7)
+}
+
+// goOn moves an order that was reserved, or confirmed.
+func (s *shop) goOn(order stock.Operation, roll int) stock.Operation {
+	op := stock.Operation{ID: order.ID, Attempt: 1}
+	first := stock.Lines{{SKU: order.Lines[0].SKU, Now: 1}}
 	switch {
-	case roll < 2 && len(*open) > 0:
-		return stock.Operation{Kind: stock.Confirm, ID: pick(), Attempt: 1}
-	case roll < 4 && len(*open) > 0:
-		return stock.Operation{Kind: stock.Release, ID: pick(), Attempt: 1}
+	case order.Kind == stock.Confirm:
+		kind := []string{stock.DocumentFulfil, stock.DocumentCancel}[roll%2]
+		doc, _, err := s.ledger.WriteDocument(ctx, ledger.NewDocument{ID: fmt.Sprintf("doc-%d", s.orders.Add(1)), Kind: kind, Reason: "test",
+			Order: ledger.DocumentOrder{ID: order.ID}, Lines: []stock.Line{{SKU: first[0].SKU, Asked: 1}}, DeadlineMillis: s.ledger.Deadline(time.Now().UnixMilli())})
+		if err == nil {
+			return doc.Operation()
+		}
+		// It is not persisted yet, or was not confirmed.
+		op.Kind = stock.Confirm
+	case roll < 2:
+		op.Kind = stock.Confirm
+		if rand.IntN(3) == 0 {
+			op.Lines = first
+		}
+	case roll < 4:
+		op.Kind = stock.Release
+		if rand.IntN(3) == 0 {
+			op.Lines = first
+		}
+	case roll == 4:
+		op.Kind, op.Until = stock.Extend, time.Now().Add(time.Hour).UnixMilli()
+	default:
+		op.Kind = stock.Replace
+		op.Lines, _ = stock.Canonical([]stock.Line{{SKU: s.sku(), Asked: 1}, {SKU: s.sku(), Asked: 1}}, 10)
+	}
+	return op
+}
+
+func (s *shop) begin(open *[]stock.Operation, roll int) stock.Operation {
+	switch {
 	case roll == 4:
 		kind, units := stock.DocumentAdjust, int64(rand.IntN(9)-20_000*rand.IntN(2))
 		if units == 0 {
@@ -147,18 +199,22 @@ func (s *shop) next(open *[]string) stock.Operation {
 		}
 		return doc.Operation()
 	case roll == 5 && rand.IntN(4) == 0:
-		return stock.Operation{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: s.sku()}}, Settings: stock.Settings{Frozen: rand.IntN(3) == 0}}
+		change := stock.Kept
+		change.Frozen = []stock.Switch{stock.On, stock.Off, stock.Off}[rand.IntN(3)]
+		return stock.Operation{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: s.sku()}}, Change: change}
 	}
 	id := fmt.Sprintf("o-%d", s.orders.Add(1))
 	lines, err := stock.Canonical([]stock.Line{{SKU: s.sku(), Asked: 1}, {SKU: s.sku(), Asked: 2}}, 10)
 	if err != nil {
 		s.t.Errorf("lines: %v", err)
 	}
-	if roll == 9 {
-		return stock.Operation{Kind: stock.Sale, ID: id, Attempt: 1, Buyer: "b@x", Lines: lines}
+	buyer := fmt.Sprintf("b%d@x", rand.IntN(20))
+	if roll == 6 {
+		return stock.Operation{Kind: stock.Sale, ID: id, Attempt: 1, Buyer: buyer, Lines: lines}
 	}
-	*open = append(*open, id)
-	return stock.Operation{Kind: stock.Reserve, ID: id, Attempt: 1, TTL: stock.DefaultTTLMillis, Lines: lines}
+	op := stock.Operation{Kind: stock.Reserve, ID: id, Attempt: 1, TTL: stock.DefaultTTLMillis, Buyer: buyer, Lines: lines, Partial: roll == 0}
+	*open = append(*open, op)
+	return op
 }
 
 // apply persists what the log has, up to a number of entries; it reports how many there were.
@@ -249,6 +305,42 @@ func (s *shop) sql(text string, args ...any) {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, text, args...)
 	s.must(err)
+}
+
+// letters checks that the traffic had every operation in it, so that what was compared is not only the simple part.
+func (s *shop) letters() {
+	s.t.Helper()
+	seen := map[string]bool{}
+	for after := (stock.Position{}); ; {
+		page, err := s.shard.Range(ctx, after, 1000)
+		s.must(err)
+		if len(page) == 0 {
+			break
+		}
+		for _, raw := range page {
+			e, err := raw.Parse()
+			s.must(err)
+			after = e.Position
+			for i := range e.Ops {
+				op := &e.Ops[i]
+				name := string(op.Kind)
+				switch {
+				case op.Kind == stock.Movement:
+					name = op.Document
+				case op.Partial && op.Lines.Units() > 0:
+					name += "p"
+				case len(op.Lines) > 0 && (op.Kind == stock.Confirm || op.Kind == stock.Release):
+					name += "|"
+				}
+				seen[name] = true
+			}
+		}
+	}
+	for _, want := range []string{"R", "Rp", "S", "C", "C|", "X", "X|", "U", "P", "T", stock.DocumentAdjust, stock.DocumentFulfil, stock.DocumentCancel} {
+		if !seen[want] {
+			s.t.Errorf("there was no %s in %v", want, seen)
+		}
+	}
 }
 
 // anyOrder is the id of some record in Redis.

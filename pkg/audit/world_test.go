@@ -28,8 +28,10 @@ type world struct {
 	status    takeover.Status
 	state     map[string]string
 	records   map[string]string
+	buyers    map[string]string
 	snap      Snapshot
-	late      map[string]Order // known to the ledger, outside its page
+	bought    map[event.BuyerKey]int64 // of the ledger
+	late      map[string]Order         // known to the ledger, outside its page
 	broken    []Broken
 	trimmed   int // entries missing at the head of the log
 	onView    func()
@@ -64,18 +66,38 @@ func receive(id string, number, units int64) stock.Operation {
 		Lines: stock.Lines{{SKU: number, Asked: units, Now: units}}}
 }
 
-// story is a log with every kind of operation in it.
+// ofOrder is a document of the first attempt of an order, about one SKU.
+func ofOrder(kind, id, order, buyer string, number, units int64) stock.Operation {
+	return stock.Operation{Kind: stock.Movement, ID: id, Buyer: buyer, Deadline: 1, Document: kind, Reason: "shop",
+		Order: stock.OrderRef{ID: order, Key: 1, Asked: 1}, Lines: stock.Lines{{SKU: number, Asked: units, Now: units}}}
+}
+
+func set(number int64, change stock.Change) stock.Operation {
+	return stock.Operation{Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: number}}, Change: change}
+}
+
+// lines are of one SKU.
+func lines(number, asked, now int64) stock.Lines {
+	return stock.Lines{{SKU: number, Asked: asked, Now: now}}
+}
+
+// story is a log with every kind of operation in it. SKU 3 has a limit.
 var story = [][]stock.Operation{
 	{{Kind: stock.Opened, ID: "~~open", Continues: stock.Position{Epoch: 3, Seq: 9}}},
-	{sku(1, 100), sku(2, 50)},
-	{reserve("a", 1, 2), reserve("b", 1, 3, 4), reserve("c", 1, 1)},
-	{move(stock.Confirm, "a"), move(stock.Release, "b")},
-	{receive("~d1", 2, 20), {Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 2}}, Settings: stock.Settings{Closed: true}}},
+	{sku(1, 100), sku(2, 50), sku(3, 40), set(3, stock.Change{Opens: stock.Keep, Limit: 20})},
+	{reserve("a", 1, 2), reserve("b", 1, 3, 4), reserve("c", 1, 1), reserve("g", 1, 0, 0, 6),
+		{Kind: stock.Sale, ID: "f", Attempt: 1, Buyer: "b2", Lines: lines(3, 4, 4)}},
+	{move(stock.Confirm, "a"), move(stock.Release, "b"), {Kind: stock.Confirm, ID: "g", Attempt: 1, Lines: lines(3, 0, 4)}},
+	{receive("~d1", 2, 20), set(2, stock.Change{Opens: stock.Keep, Closed: stock.On, Limit: stock.Keep}), ofOrder(stock.DocumentFulfil, "~df", "f", "", 3, -1)},
 	// The ledger has what stands above when a world begins.
-	{reserve("e", 1, 5), {Kind: stock.Sale, ID: "s", Attempt: 1, Lines: stock.Lines{{SKU: 1, Asked: 1, Now: 1}}}},
+	{{Kind: stock.Reserve, ID: "p", Attempt: 1, TTL: 60_000, Buyer: "b", Partial: true, Lines: lines(3, 9, 7)}, reserve("e", 1, 5),
+		{Kind: stock.Sale, ID: "s", Attempt: 1, Lines: lines(1, 1, 1)}},
 	{move(stock.Expire, "c"), move(stock.Confirm, "e")},
-	{move(stock.LateConfirm, "c"), reserve("b", 2, 1), receive("~d2", 1, 7)},
-	{{Kind: stock.Configure, ID: "~~t", Lines: stock.Lines{{SKU: 2}}, Settings: stock.Settings{Frozen: true}}},
+	{move(stock.LateConfirm, "c"), reserve("b", 2, 1), receive("~d2", 1, 7),
+		{Kind: stock.Release, ID: "p", Attempt: 1, Lines: lines(3, 0, 5)}, {Kind: stock.Extend, ID: "p", Attempt: 1, Until: 90_000},
+		{Kind: stock.Replace, ID: "p", Attempt: 1, Lines: stock.Lines{{SKU: 2, Asked: 1, Now: 1}, {SKU: 3, Asked: 2, Now: 2}}},
+		ofOrder(stock.DocumentCancel, "~dc", "g", "b", 3, 4), ofOrder(stock.DocumentFulfil, "~df2", "f", "", 3, -3)},
+	{set(2, stock.Change{Opens: stock.Keep, Frozen: stock.On, Limit: stock.Keep}), set(3, stock.Change{Opens: stock.Keep, Limit: 30})},
 }
 
 const applied = 5
@@ -83,14 +105,34 @@ const applied = 5
 // clock is the Postgres time of every world's snapshot.
 var clock = time.Unix(1_700_000_000, 0)
 
+func newBook() *event.Book {
+	b := event.NewBook(0)
+	b.Bought = map[event.BuyerKey]int64{}
+	return b
+}
+
+// counts are the fields of the buyers hash that a takeover, and the library after it, leave behind.
+func counts(b *event.Book) map[string]string {
+	fields := map[string]string{"~": "nonce"}
+	for number, s := range b.Settings {
+		if s.Limit > 0 {
+			fields[takeover.MarkField(number)] = takeover.Counted
+		}
+	}
+	for key, units := range b.Bought {
+		fields[takeover.BuyerField(key)] = strconv.FormatInt(units, 10)
+	}
+	return fields
+}
+
 func newWorld() *world {
-	w := &world{redis: event.NewBook(0), ledger: event.NewBook(0), late: map[string]Order{}}
+	w := &world{redis: newBook(), ledger: newBook(), late: map[string]Order{}}
 	for i, ops := range story {
 		e := event.Entry{Position: stock.Position{Epoch: epoch, Seq: int64(i + 1)}, AtMillis: int64(1000 * (i + 1)), Ops: ops}
 		touched := map[int64]bool{}
 		if _, err := w.redis.Apply(&e, func(c event.Change) {
 			if c.After != nil {
-				for _, l := range c.After.Lines {
+				for _, l := range append(slices.Clone(c.Op.Lines), c.After.Lines...) {
 					touched[l.SKU] = true
 				}
 			}
@@ -113,6 +155,7 @@ func newWorld() *world {
 	for id, r := range w.redis.Orders {
 		w.records[id] = event.FormatRecord(r)
 	}
+	w.buyers = counts(w.redis)
 	w.persist(applied)
 	return w
 }
@@ -139,6 +182,7 @@ func (w *world) persist(to int64) {
 	for id, r := range w.ledger.Orders {
 		w.snap.Orders[id] = Order{Reservation: *r, Moved: clock.Add(-time.Minute)}
 	}
+	w.bought = maps.Clone(w.ledger.Bought)
 }
 
 // renew puts everything back in agreement, as a finished takeover does.
@@ -194,29 +238,66 @@ func (v *worldView) Orders(_ context.Context, ids []string) (map[string]Order, e
 	}
 	return found, nil
 }
+
+func (v *worldView) Bought(_ context.Context, after event.BuyerKey, limit int) (map[event.BuyerKey]int64, event.BuyerKey, error) {
+	page, next := map[event.BuyerKey]int64{}, event.BuyerKey{}
+	for _, key := range slices.SortedFunc(maps.Keys(v.w.bought), compareKeys) {
+		switch {
+		case compareKeys(key, after) <= 0 || v.s.Stock[key.SKU].Limit == 0:
+			continue
+		case len(page) == limit:
+			return page, next, nil
+		}
+		page[key], next = v.w.bought[key], key
+	}
+	return page, event.BuyerKey{}, nil
+}
+
+func (v *worldView) BoughtOf(_ context.Context, keys []event.BuyerKey) (map[event.BuyerKey]int64, error) {
+	found := map[event.BuyerKey]int64{}
+	for _, key := range keys {
+		if units, there := v.w.bought[key]; there && v.s.Stock[key.SKU].Limit > 0 {
+			found[key] = units
+		}
+	}
+	return found, nil
+}
+
 func (v *worldView) Invariants(context.Context) ([]Broken, error) { return v.broken, nil }
 func (v *worldView) Close() error                                 { v.w.openViews--; return nil }
 
-func (w *world) Sample(_ context.Context, ids []string, cursor uint64, count int) (Sample, error) {
+func (w *world) Sample(_ context.Context, q Question) (Sample, error) {
 	if w.onSample != nil {
 		w.onSample()
 	}
 	w.samples++
-	s := Sample{Status: w.status, State: maps.Clone(w.state), Records: map[string]string{}, Page: map[string]string{}}
-	for _, id := range ids {
-		if text, ok := w.records[id]; ok {
-			s.Records[id] = text
+	s := Sample{Status: w.status, State: maps.Clone(w.state), Records: only(w.records, q.Records), Buyers: only(w.buyers, q.Buyers)}
+	s.Page, s.Next = scanned(w.records, q.Orders, q.Page)
+	s.BuyersPage, s.BuyersNext = scanned(w.buyers, q.Counts, q.Page)
+	return s, nil
+}
+
+func only(hash map[string]string, fields []string) map[string]string {
+	found := map[string]string{}
+	for _, field := range fields {
+		if text, ok := hash[field]; ok {
+			found[field] = text
 		}
 	}
-	all := slices.Sorted(maps.Keys(w.records))
+	return found
+}
+
+func scanned(hash map[string]string, cursor uint64, count int) (page map[string]string, next uint64) {
+	page = map[string]string{}
+	all := slices.Sorted(maps.Keys(hash))
 	end := min(int(cursor)+count, len(all))
-	for _, id := range all[min(int(cursor), end):end] {
-		s.Page[id] = w.records[id]
+	for _, field := range all[min(int(cursor), end):end] {
+		page[field] = hash[field]
 	}
 	if end < len(all) {
-		s.Next = uint64(end)
+		next = uint64(end)
 	}
-	return s, nil
+	return page, next
 }
 
 func (w *world) Range(_ context.Context, after stock.Position, count int) ([]event.Raw, error) {

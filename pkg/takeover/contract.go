@@ -146,4 +146,7 @@ type Snapshot struct {
 	// moved inside the retention, under the attempt that the client asked with [model]; and, under "~<id>",
 	// documents that were applied or refused inside the retention, never those that are still pending. [model]
 	Orders map[string]string
+	// Bought is what each buyer has, held, confirmed and fulfilled, of the SKUs that have a limit. Of others it may
+	// say something or nothing: nobody counts them.
+	Bought map[event.BuyerKey]int64
 }

@@ -25,6 +25,9 @@ const (
 	Stalled    Class = "stalled"    // an attempt did not say open within StallAfter
 	Unopened   Class = "unopened"   // restart, promotion, reload: this process was never opened
 	Torn       Class = "torn"       // opened, but somebody changed what the takeover wrote
+	// Uncounted is a limit per buyer that was switched on without anybody having counted what buyers have: orders of
+	// the SKU are refused until a takeover has. The shard is healthy otherwise, and only an audit looks so closely.
+	Uncounted Class = "uncounted"
 )
 
 // StallAfter is how long a shard may be rebuilding before a new attempt is due.
@@ -33,7 +36,7 @@ const StallAfter = 5 * time.Second
 // NeedsTakeover reports whether an automatic takeover is the remedy.
 func (c Class) NeedsTakeover() bool {
 	switch c {
-	case Missing, Ahead, Rewound, Stalled, Unopened, Torn:
+	case Missing, Ahead, Rewound, Stalled, Unopened, Torn, Uncounted:
 		return true
 	}
 	return false

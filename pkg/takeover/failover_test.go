@@ -121,7 +121,7 @@ func (x *tail) play(name string) {
 			x.move(kind, name+id, stock.Released)
 		}
 	}
-	x.receipts[name+" settings"] = s.accept(stock.Operation{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: x.skus[name]}}, Settings: stock.Settings{Closed: true}})
+	x.receipts[name+" settings"] = s.accept(stock.Operation{Kind: stock.Configure, ID: "~~settings", Lines: stock.Lines{{SKU: x.skus[name]}}, Change: stock.Change{Opens: stock.Keep, Closed: stock.On, Limit: stock.Keep}})
 }
 
 // expire lets a hold of a second end.

@@ -13,8 +13,7 @@ import (
 // sentinel is the field that carries the nonce in orders and buyers; open sets it, nobody puts it.
 const sentinel = "~"
 
-// targets are the hashes that are rebuilt. Buyers hold nothing in this version of the library: whatever is
-// there is extra.
+// targets are the hashes that are rebuilt.
 var targets = []string{TargetState, TargetOrders, TargetBuyers}
 
 // wanted is the text of every field of every target.
@@ -23,7 +22,25 @@ func (s *Snapshot) wanted() map[string]map[string]string {
 	for number, field := range s.Stock {
 		skus[strconv.FormatInt(number, 10)] = field.String()
 	}
-	return map[string]map[string]string{TargetState: skus, TargetOrders: s.Orders}
+	return map[string]map[string]string{TargetState: skus, TargetOrders: s.Orders, TargetBuyers: s.buyers()}
+}
+
+// buyers is what buyers have of the SKUs that have a limit, and for each of these the mark that it is counted in full.
+// Mark and counts come from one snapshot of what the ledger persisted, behind the fence: an order that was accepted
+// before the limit is in it, too, whoever counted at the time.
+func (s *Snapshot) buyers() map[string]string {
+	fields := map[string]string{}
+	for number, field := range s.Stock {
+		if field.Limit > 0 {
+			fields[MarkField(number)] = Counted
+		}
+	}
+	for key, units := range s.Bought {
+		if s.Stock[key.SKU].Limit > 0 && units > 0 && key.Buyer != "" {
+			fields[BuyerField(key)] = strconv.FormatInt(units, 10)
+		}
+	}
+	return fields
 }
 
 func isNotLog(err error) bool { return errors.Is(err, ErrNotLog) }

@@ -56,8 +56,8 @@ func run(ctx context.Context, command string, c Config, out io.Writer) (int, err
 		return exitFailed, fmt.Errorf("--once and --plan stand alone: leave out %q", command)
 	}
 	ordered, isVerb := orderOf(command, c)
-	if c.Plan && !alone && ordered.plan == nil {
-		return exitFailed, fmt.Errorf("--plan stands alone, or beside takeover, retry, repair or gapfill: %q has no plan, leave one of the two out", command)
+	if c.Plan && !alone && ordered.plan == nil && command != "prune" {
+		return exitFailed, fmt.Errorf("--plan stands alone, or beside takeover, retry, repair, gapfill or prune: %q has no plan, leave one of the two out", command)
 	}
 	if isVerb {
 		return byVerb(ctx, command, ordered, c, out)
@@ -65,6 +65,8 @@ func run(ctx context.Context, command string, c Config, out io.Writer) (int, err
 	switch {
 	case c.Healthcheck:
 		return exitOf(service.AskReady(ctx, c.Ops.Addr))
+	case command == "prune":
+		return prune(ctx, c, out)
 	case c.Plan || c.Once || command == "once":
 		return pass(ctx, c, out)
 	case command == "migrate":
@@ -171,7 +173,7 @@ func openLedger(ctx context.Context, c Config, name string, conns int32) (*ledge
 	if err != nil {
 		return nil, err
 	}
-	return ledger.Open(ctx, ledger.Config{URL: url, Name: name, MaxConns: conns})
+	return ledger.Open(ctx, ledger.Config{URL: url, Name: name, MaxConns: conns, Retention: c.Keep.For})
 }
 
 // open connects and checks. What it opened it closes again when it fails.
@@ -212,6 +214,7 @@ func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error)
 			return redisstock.NewOpener(redisstock.NewShard(one, a.prefix, n), c.Unsafe.checks()), func() { _ = one.Close() }
 		},
 		Sampler:    func(n int) audit.Redis { return redisstock.NewSampler(redisstock.NewShard(a.rdb, a.prefix, n)) },
+		Forgetter:  func(n int) repair.Forgetter { return redisstock.NewShard(a.rdb, a.prefix, n) },
 		Key:        a.key,
 		OnTampered: c.policy(), AuditEvery: c.AuditEvery, StuckAfter: c.StuckAfter,
 		Metrics: repair.NewMetrics(a.metrics), Tell: newVoice(logger).tell,
@@ -261,6 +264,10 @@ func (a *app) listen(ctx context.Context) error {
 			n, what, ok := ledger.ParseDoubt(h.Payload)
 			if ok && what == repair.AskTurn {
 				a.warden.Yield(n)
+				return
+			}
+			if ok && what == repair.AskCount {
+				a.warden.Recount(n)
 				return
 			}
 			if ok {

@@ -51,7 +51,7 @@ func (s *shop) setField(field, value string) {
 }
 
 // keptTables are those that a failover of Postgres to a standby takes back.
-var keptTables = []string{"shard", "sku", "epoch_end", "event", "stock", "stock_document", "reservation", "reservation_line"}
+var keptTables = []string{"shard", "sku", "epoch_end", "event", "stock", "stock_document", "reservation", "reservation_line", "forgetting"}
 
 // forget takes Postgres back to where it was when remember was called.
 func (s *shop) remember() {
@@ -121,6 +121,19 @@ func classRows() []classRow {
 		{class: "tampered", fact: "an after-image disagreed when it was applied", exit: 2, verb: "freeze", provoke: func(s *shop, tea int64) {
 			s.setStock(tea, "50|1|0")
 			hold(s, tea, "i1")
+			s.persist(0)
+		}},
+		{class: "tampered", fact: "what a buyer has was edited", exit: 2, verb: "freeze", provoke: func(s *shop, tea int64) {
+			s.limit(tea, 5)
+			s.persist(0)
+			s.want(repair.ExitRepaired)
+			s.buy(tea, "b1", "u7", 2)
+			s.persist(0)
+			s.setCount(tea, "u7", "1")
+		}},
+		{class: "uncounted", fact: "a limit was switched on", exit: 1, verb: takeover, provoke: func(s *shop, tea int64) {
+			s.buy(tea, "b1", "u7", 2)
+			s.limit(tea, 5)
 			s.persist(0)
 		}},
 		{class: "fork", fact: "other content at the same position", exit: 2, verb: "halt", provoke: func(s *shop, _ int64) {
@@ -293,7 +306,7 @@ func TestTheTableHasEveryClass(t *testing.T) {
 	// they can be set.
 	want := []string{
 		"ahead", "document", "foreign", "fork", "gap-log", "gap-lost", "halted", "invariant", "ledger-behind", "missing", "orphan-entry", "overdue",
-		"rewound", "stuck", "tampered", "torn", "unfenced", "unopened",
+		"rewound", "stuck", "tampered", "torn", "uncounted", "unfenced", "unopened",
 	}
 	if got := slices.Sorted(maps.Keys(have)); !slices.Equal(got, want) {
 		t.Errorf("classes %v, want %v", got, want)

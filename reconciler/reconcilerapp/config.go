@@ -15,20 +15,21 @@ const (
 	Name        = "stockpipe-reconciler"
 	Description = `Opens the shards in Redis, ends holds whose time is over, finishes documents, proves that Redis and Postgres agree, and repairs what differs. A new installation: migrate, init, serve. Without a command it serves; several may serve side by side, one at a time works on a shard.
 
-Exit codes of once and plan: 0 nothing was wrong (holds that ended and documents that were finished are no wrong); 1 something was repaired, the first opening of a shard included (plan: would be); 2 something needs an operator; 3 something could not be checked. The worst of all shards counts: 2 before 3 before 1. takeover, retry, repair and gapfill exit alike, with 0 when what was asked for was done, and with --plan like a plan. audit and verify repair nothing: 0 nothing differs, 2 something does, 3 could not be checked. explain exits with 0, or 3 when a store did not answer. The other commands exit with 0, or 1 after an error; 64 means a setting that cannot be used.`
+Exit codes of once and plan: 0 nothing was wrong (holds that ended and documents that were finished are no wrong); 1 something was repaired, the first opening of a shard included (plan: would be); 2 something needs an operator; 3 something could not be checked. The worst of all shards counts: 2 before 3 before 1. takeover, retry, repair and gapfill exit alike, with 0 when what was asked for was done, and with --plan like a plan. audit and verify repair nothing: 0 nothing differs, 2 something does, 3 could not be checked. explain exits with 0, or 3 when a store did not answer; prune with 0, or 3. The other commands exit with 0, or 1 after an error; 64 means a setting that cannot be used.`
 )
 
 // Config is every setting of a reconciler; the defaults work against the local stack.
 type Config struct {
 	Once        bool `name:"once" help:"Make one pass over all shards and exit, for cron; the same as the command once."`
-	Plan        bool `name:"plan" help:"Say what one pass would do, or the command takeover, retry, repair or gapfill that stands beside it, with the evidence and what it would give up, and change nothing."`
+	Plan        bool `name:"plan" help:"Say what one pass would do, or the command takeover, retry, repair, gapfill or prune that stands beside it, with the evidence and what it would give up, and change nothing."`
 	Healthcheck bool `name:"healthcheck" help:"Ask the process that listens on --ops-listen whether it is ready, and exit with 0 or 1; for images without a shell."`
 	JSON        bool `name:"json" help:"Write the result of a command other than serve, migrate and init as one JSON document to stdout."`
 
-	Redis    config.Redis    `embed:"" prefix:"redis-"`
-	Postgres config.Postgres `embed:"" prefix:"postgres-"`
-	Ops      config.Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8083"`
-	Log      config.Log      `embed:"" prefix:"log-"`
+	Redis    config.Redis     `embed:"" prefix:"redis-"`
+	Postgres config.Postgres  `embed:"" prefix:"postgres-"`
+	Keep     config.Retention `embed:""`
+	Ops      config.Listen    `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8083"`
+	Log      config.Log       `embed:"" prefix:"log-"`
 
 	ReconcilerID string        `name:"reconciler-id" placeholder:"NAME" help:"Name of this process among the reconcilers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 	OnTampered   string        `name:"on-tampered" default:"freeze" enum:"freeze,ledger-wins" help:"What becomes of a SKU or order on which Redis and Postgres differ at the same position: freeze stops the SKU until an operator decides, ledger-wins takes the shard over, which puts what Postgres and the log say."`
@@ -48,6 +49,7 @@ type Config struct {
 	Retry    OneShard        `cmd:"" help:"Try again what halted a shard, after its cause was mended. Nothing is given up."`
 	Gapfill  GapfillCommand  `cmd:"" help:"Put back entries of the log that were lost before Postgres had them, from Redis' own records, if that comes out to the last unit; then open the shard."`
 	Verify   VerifyCommand   `cmd:"" help:"Read the history in Postgres through from its first event and prove that nothing was made or lost, and that closed epochs are what they were."`
+	Prune    PruneCommand    `cmd:"" help:"Delete orders from Postgres that ended, or were shipped, long ago. Documents, outcomes and the history of events stay, and so do orders of SKUs that have a limit per buyer."`
 	Explain  ExplainCommand  `cmd:"" help:"Tell all that both stores know of an order, a document or a SKU."`
 	Status   struct{}        `cmd:"" help:"Show every shard: epoch, positions, state, and what Redis says of itself."`
 }
@@ -136,6 +138,20 @@ func (c VerifyCommand) Validate() error {
 	return checkShard(c.Shard, 0)
 }
 
+// PruneCommand is what may be deleted.
+type PruneCommand struct {
+	OlderThan time.Duration `name:"older-than" default:"2160h" help:"How long ago an order has to have moved last, above --retention and at most 87600h (ten years)."`
+	Shard     int           `name:"shard" default:"-1" help:"Number of the shard; -1 means all."`
+}
+
+// Validate names the bound; the retention is compared where both are known.
+func (c PruneCommand) Validate() error {
+	if c.OlderThan <= 0 || c.OlderThan > 10*365*24*time.Hour {
+		return config.Bound("older-than", c.OlderThan, "use an age above --retention, at most 87600h")
+	}
+	return checkShard(c.Shard, -1)
+}
+
 // ExplainCommand is what an operator wants to know about.
 type ExplainCommand struct {
 	Text  string `arg:"" name:"text" help:"Id of an order or a document, or a SKU. What is several of these is told as each."`
@@ -170,6 +186,8 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
+	case c.Prune.OlderThan <= c.Keep.For:
+		return config.Bound("older-than", c.Prune.OlderThan, fmt.Sprintf("use an age above --retention, which is %v", c.Keep.For))
 	case c.AuditEvery < 100*time.Millisecond || c.AuditEvery > 24*time.Hour:
 		return config.Bound("audit-every", c.AuditEvery, "use 100ms to 24h")
 	case c.StuckAfter != 0 && (c.StuckAfter < time.Second || c.StuckAfter > 24*time.Hour):

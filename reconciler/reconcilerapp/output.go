@@ -19,6 +19,7 @@ type Document struct {
 
 	Verifications []repair.Verification `json:"verifications,omitempty"` // of verify
 	Story         *repair.Story         `json:"story,omitempty"`         // of explain
+	Prunings      []repair.Pruning      `json:"prunings,omitempty"`      // of prune
 }
 
 var results = map[int]string{
@@ -61,7 +62,7 @@ func (d *Document) write(c Config, out io.Writer) error {
 	return err
 }
 
-// writeRest writes what verify and explain found.
+// writeRest writes what verify and explain found, and what prune deleted.
 func (d *Document) writeRest(out io.Writer) error {
 	var lines []string
 	for i := range d.Verifications {
@@ -73,6 +74,9 @@ func (d *Document) writeRest(out io.Writer) error {
 			lines = append(lines, fmt.Sprintf("shard %d: %d more flaws", v.Shard, v.More))
 		}
 		lines = append(lines, v.String())
+	}
+	for i := range d.Prunings {
+		lines = append(lines, d.Prunings[i].String())
 	}
 	if d.Story != nil {
 		lines = append(lines, d.Story.Lines()...)

@@ -39,13 +39,13 @@ func (p *process) said() string {
 }
 
 // start runs `serve` as a process; it is killed at the test's end.
-func (s *shop) start(name string) *process {
+func (s *shop) start(name string, more ...string) *process {
 	s.t.Helper()
 	path, err := os.Executable()
 	check(s.t, err)
 	p := &process{t: s.t}
 	p.Process, err = sandbox.StartProcess(s.t.Context(), sandbox.ProcessOptions{
-		Path: path, Args: s.args("serve", "--reconciler-id", name, "--log-level", "info"), Env: append(os.Environ(), asReconciler+"=1"), Stderr: p,
+		Path: path, Args: s.args(append([]string{"serve", "--reconciler-id", name, "--log-level", "info"}, more...)...), Env: append(os.Environ(), asReconciler+"=1"), Stderr: p,
 	})
 	check(s.t, err)
 	s.t.Cleanup(func() {

@@ -172,6 +172,30 @@ func verify(ctx context.Context, c Config, out io.Writer) (int, error) {
 	return doc.Exit, errors.Join(failed, doc.write(c, out))
 }
 
+// prune deletes old orders from Postgres, one shard after the other: nobody waits for it.
+func prune(ctx context.Context, c Config, out io.Writer) (int, error) {
+	mode := "prune"
+	if c.Plan {
+		mode = "plan of prune"
+	}
+	a, numbers, done, err := opened(ctx, c, c.Prune.Shard)
+	if err != nil {
+		return unchecked(c, out, mode, err)
+	}
+	defer done()
+	doc := Document{Mode: mode, Shards: []repair.Report{}}
+	var failed error
+	for _, n := range numbers {
+		p, err := a.warden.Prune(ctx, n, c.Prune.OlderThan, c.Plan)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("shard %d: %w", n, err))
+			doc.Exit = repair.ExitUnchecked
+		}
+		doc.Prunings = append(doc.Prunings, p)
+	}
+	return doc.Exit, errors.Join(failed, doc.write(c, out))
+}
+
 // explain tells a story.
 func explain(ctx context.Context, c Config, out io.Writer) (int, error) {
 	a, _, done, err := opened(ctx, c, c.Explain.Shard)

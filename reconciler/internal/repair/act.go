@@ -111,7 +111,8 @@ type Report struct {
 	Expired   int     `json:"expired"` // holds ended by this pass; in a plan: holds that are due
 	NotDue    int     `json:"not_due"` // due by Postgres' clock, not yet by Redis'
 	Documents int     `json:"documents"`
-	Orphans   int     `json:"orphans"` // entries of closed epochs that are recorded as lost, since ever
+	Forgotten int     `json:"forgotten"` // records that Redis dropped because their retention is over
+	Orphans   int     `json:"orphans"`   // entries of closed epochs that are recorded as lost, since ever
 	Audit     Audited `json:"audit"`
 	Acts      []Act   `json:"acts"`
 }
@@ -121,6 +122,9 @@ type Audited struct {
 	Compared bool `json:"compared"`
 	SKUs     int  `json:"skus"`
 	Orders   int  `json:"orders"`
+	Ended    int  `json:"ended"`   // of these, orders that hold and promise nothing any more
+	Dropped  int  `json:"dropped"` // orders whose record is rightly gone: their retention is over
+	Buyers   int  `json:"buyers"`  // counts of what a buyer has of a SKU
 	Entries  int  `json:"entries"`
 	Restarts int  `json:"restarts"`
 	More     int  `json:"more"` // differences beyond those that are listed
@@ -128,14 +132,14 @@ type Audited struct {
 
 // take fills in what a probe found, and keeps what was done.
 func (r *Report) take(f takeover.Finding) {
-	acts, expired, documents := r.Acts, r.Expired, r.Documents
+	acts, expired, documents, forgotten := r.Acts, r.Expired, r.Documents, r.Forgotten
 	*r = reportOf(f)
 	r.Acts = append(r.Acts, acts...)
-	r.Expired, r.Documents = expired, documents
+	r.Expired, r.Documents, r.Forgotten = expired, documents, forgotten
 }
 
 func auditedOf(r audit.Report) Audited {
-	return Audited{Compared: r.Compared, SKUs: r.SKUs, Orders: r.Orders, Entries: r.Entries, Restarts: r.Restarts, More: r.More}
+	return Audited{Compared: r.Compared, SKUs: r.SKUs, Orders: r.Orders, Ended: r.Ended, Dropped: r.Dropped, Buyers: r.Buyers, Entries: r.Entries, Restarts: r.Restarts, More: r.More}
 }
 
 // Exit codes of a pass and of a plan.
@@ -183,7 +187,8 @@ func Exit(reports []Report) int {
 }
 
 func (r *Report) String() string {
-	line := fmt.Sprintf("shard %d: %s, epoch %d at %d; %d holds expired, %d documents finished", r.Shard, r.Class, r.Epoch, r.Applied, r.Expired, r.Documents)
+	line := fmt.Sprintf("shard %d: %s, epoch %d at %d; %d holds expired, %d documents finished, %d records forgotten",
+		r.Shard, r.Class, r.Epoch, r.Applied, r.Expired, r.Documents, r.Forgotten)
 	if r.NotDue > 0 {
 		line += fmt.Sprintf(", %d holds wait for Redis' clock", r.NotDue)
 	}
@@ -193,7 +198,8 @@ func (r *Report) String() string {
 	if r.Orphans > 0 {
 		line += fmt.Sprintf("; %d entries of closed epochs are recorded as lost", r.Orphans)
 	}
-	line += fmt.Sprintf("; audited %d SKUs and %d orders, %d entries ahead of Postgres, %d restarts", r.Audit.SKUs, r.Audit.Orders, r.Audit.Entries, r.Audit.Restarts)
+	line += fmt.Sprintf("; audited %d SKUs, %d orders (%d of them ended) and %d counts of buyers, %d entries ahead of Postgres, %d restarts",
+		r.Audit.SKUs, r.Audit.Orders, r.Audit.Ended, r.Audit.Buyers, r.Audit.Entries, r.Audit.Restarts)
 	if r.Audit.More > 0 {
 		line += fmt.Sprintf(", %d more differences", r.Audit.More)
 	}

@@ -48,6 +48,18 @@ func (v boundedView) Orders(ctx context.Context, ids []string) (map[string]audit
 	return v.View.Orders(ctx, ids)
 }
 
+func (v boundedView) Bought(ctx context.Context, after event.BuyerKey, limit int) (map[event.BuyerKey]int64, event.BuyerKey, error) {
+	ctx, cancel := context.WithTimeout(ctx, viewTime) // its first SKU is counted in full, however many orders that has
+	defer cancel()
+	return v.View.Bought(ctx, after, limit)
+}
+
+func (v boundedView) BoughtOf(ctx context.Context, keys []event.BuyerKey) (map[event.BuyerKey]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	defer cancel()
+	return v.View.BoughtOf(ctx, keys)
+}
+
 func (v boundedView) Invariants(ctx context.Context) ([]audit.Broken, error) {
 	ctx, cancel := context.WithTimeout(ctx, wholeTime)
 	defer cancel()
@@ -57,10 +69,10 @@ func (v boundedView) Invariants(ctx context.Context) ([]audit.Broken, error) {
 // boundedRedis is the Redis of an audit, in the same manner.
 type boundedRedis struct{ audit.Redis }
 
-func (r boundedRedis) Sample(ctx context.Context, ids []string, cursor uint64, count int) (audit.Sample, error) {
+func (r boundedRedis) Sample(ctx context.Context, q audit.Question) (audit.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTime)
 	defer cancel()
-	return r.Redis.Sample(ctx, ids, cursor, count)
+	return r.Redis.Sample(ctx, q)
 }
 
 func (r boundedRedis) Entry(ctx context.Context, at stock.Position) (takeover.Status, bool, error) {

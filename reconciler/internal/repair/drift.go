@@ -22,6 +22,7 @@ type findings struct {
 	apply    []audit.Drift // Postgres stands still
 	halt     []audit.Drift // the log cannot be followed
 	tampered []audit.Drift // differs at one position
+	recount  []audit.Drift // limits that nobody counts yet
 	person   []audit.Drift
 }
 
@@ -32,6 +33,8 @@ func (w *ward) sort(drifts []audit.Drift) findings {
 		switch {
 		case d.Class == audit.Overdue && w.endedInRedis(d.Order):
 			// Redis ended it a moment ago; Postgres learns it from the log.
+		case d.Class == takeover.Uncounted:
+			f.recount = append(f.recount, d)
 		case d.Class == takeover.Foreign || d.Class == takeover.Halted || d.Class == takeover.Unfenced || d.Class.NeedsTakeover():
 			f.again = true
 		case d.Verb == audit.VerbApply:
@@ -51,7 +54,7 @@ func (w *ward) sort(drifts []audit.Drift) findings {
 // what was found was true there.
 func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool, err error) {
 	f := w.sort(r.Drifts)
-	if len(f.apply)+len(f.halt)+len(f.tampered)+len(f.person) == 0 {
+	if len(f.apply)+len(f.halt)+len(f.tampered)+len(f.recount)+len(f.person) == 0 {
 		return nil, f.again, nil
 	}
 	w.repairing.Lock()
@@ -105,12 +108,16 @@ func (w *ward) act(ctx context.Context, r audit.Report) (acts []Act, again bool,
 			return acts, false, err
 		}
 	}
+	// A takeover counts what buyers have; but it would put over what is in doubt, and a person decides about that.
+	if len(f.recount) > 0 && len(f.halt)+len(f.tampered) == 0 {
+		acts, again = append(acts, w.recount(ctx, f.recount, names)...), true
+	}
 	for _, d := range f.person {
 		act := w.actOf(d, names)
 		act.State, act.Remedy = Operator, w.remedy(d.Class, d.Order)
 		acts = append(acts, *act)
 	}
-	return acts, f.again, nil
+	return acts, f.again || again, nil
 }
 
 // haltOn stops the shard for a log that cannot be followed. A ledger that has come beyond the place in question proves
@@ -225,12 +232,20 @@ func (w *ward) actOf(d audit.Drift, names map[int64]string) *Act {
 		Shard: w.number, Class: string(d.Class), Verb: string(d.Verb), SKU: d.SKU, Name: names[d.SKU], Order: d.Order,
 		Position: d.Position, Redis: d.Redis, Postgres: d.Postgres, Text: d.Text, Key: d.Key,
 	}
+	if d.Buyer != "" {
+		act.Text = "buyer " + d.Buyer + ": " + act.Text
+	}
 	if d.Key != "ledger" {
 		act.Key = w.Key(w.number, d.Key)
 	}
 	switch {
 	case d.Key == "state" && d.SKU != 0:
 		act.Key += fmt.Sprintf(" field %d", d.SKU)
+	case d.Key == takeover.TargetBuyers && d.SKU != 0:
+		act.Key += " field " + takeover.MarkField(d.SKU)
+		if d.Buyer != "" {
+			act.Key += ":" + d.Buyer
+		}
 	case d.Key == "orders":
 		act.Key += " field " + d.Order
 	case d.Key == "log":
@@ -323,7 +338,7 @@ func (w *ward) freezeAll(ctx context.Context, drifts []audit.Drift, names map[in
 	return acts, nil
 }
 
-// freeze stops one SKU: in Postgres, and then in Redis by an entry of the log. Its other settings stay.
+// freeze stops one SKU: in Postgres, and then in Redis by an entry of the log that changes nothing else.
 func (w *ward) freeze(ctx context.Context, act *Act, d audit.Drift, have ledger.Stock, field event.Field, readable bool) error {
 	id, err := w.begin(ctx, act.Class, act.Verb, d)
 	if err != nil {
@@ -333,13 +348,8 @@ func (w *ward) freeze(ctx context.Context, act *Act, d audit.Drift, have ledger.
 	var after outcome
 	err = w.Ledger.Freeze(ctx, have.SKU.Number, d.String())
 	if err == nil && readable && !field.Frozen {
-		settings := have.Settings
-		if want, err := event.ParseField(d.Postgres); err == nil && d.SKU == have.SKU.Number {
-			settings = want.Settings // with what the log has beyond Postgres
-		}
-		settings.Frozen = true
 		var out stock.Outcome
-		out, err = w.configure(ctx, have.SKU.Number, settings)
+		out, err = w.switchFrozen(ctx, have.SKU.Number, stock.On)
 		after.Code, after.At = out.Code, out.Receipt.String()
 	}
 	after.Text = fmt.Sprintf("SKU %q is frozen", have.SKU.Text)
@@ -351,11 +361,13 @@ func (w *ward) freeze(ctx context.Context, act *Act, d audit.Drift, have ledger.
 	return errors.Join(err, w.finish(ctx, id, act.Class, act.Verb, after))
 }
 
-// configure sends the settings of a SKU. An answer other than accepted is an error: nothing was changed.
-func (w *ward) configure(ctx context.Context, sku int64, settings stock.Settings) (stock.Outcome, error) {
-	settings.Limit = 0 // this version's library counts no buyers
+// switchFrozen freezes a SKU in Redis, or lets it sell again, and keeps its other settings. An answer other than
+// accepted is an error: nothing was changed.
+func (w *ward) switchFrozen(ctx context.Context, sku int64, frozen stock.Switch) (stock.Outcome, error) {
+	change := stock.Kept
+	change.Frozen = frozen
 	out, err := w.Desk.Do(ctx, w.number, stock.Operation{
-		Kind: stock.Configure, ID: fmt.Sprintf("~~set:%d", sku), Lines: stock.Lines{{SKU: sku}}, Settings: settings,
+		Kind: stock.Configure, ID: fmt.Sprintf("~~set:%d", sku), Lines: stock.Lines{{SKU: sku}}, Change: change,
 	})
 	if err == nil && out.Code != stock.Accepted {
 		err = fmt.Errorf("the settings of SKU number %d were answered %q", sku, out.Code)
@@ -381,6 +393,22 @@ func (w *ward) ledgerWins(ctx context.Context, drifts []audit.Drift, names map[i
 	return append(acts, w.thaw(ctx)...)
 }
 
+// recount counts what buyers have of SKUs whose limit nobody counts yet, by one takeover.
+func (w *ward) recount(ctx context.Context, drifts []audit.Drift, names map[int64]string) []Act {
+	took := w.attempt(ctx, string(takeover.Uncounted), drifts, takeover.Options{})
+	acts := make([]Act, 0, len(drifts)+1)
+	for _, d := range drifts {
+		act := w.actOf(d, names)
+		act.State, act.Repair = took.State, took.Repair
+		if took.State != Done {
+			act.Text += "; " + took.Text
+		}
+		acts = append(acts, *act)
+	}
+	acts[0].Takeover, acts[0].GivesUp = took.Takeover, took.GivesUp
+	return append(acts, told(took)[1:]...)
+}
+
 // thaw lets SKUs in doubt sell again, after a takeover has put what Postgres says.
 func (w *ward) thaw(ctx context.Context) (acts []Act) {
 	act := &Act{Shard: w.number, Class: string(audit.Tampered), Verb: "thaw", State: Done}
@@ -399,10 +427,8 @@ func (w *ward) thaw(ctx context.Context) (acts []Act) {
 		id, err := w.begin(ctx, one.Class, one.Verb, map[string]any{"sku": sku, "doubt": doubt})
 		if err == nil {
 			one.Repair = id
-			settings := known[sku].Settings
-			settings.Frozen = false
 			var out stock.Outcome
-			out, err = w.configure(ctx, sku, settings)
+			out, err = w.switchFrozen(ctx, sku, stock.Off)
 			after := outcome{Code: out.Code, At: out.Receipt.String()}
 			if err != nil {
 				after.Error = err.Error()

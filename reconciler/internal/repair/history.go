@@ -38,13 +38,14 @@ func (f Flaw) String() string {
 const maxFlaws = 100
 
 // history folds the events of a shard from the very first one, page by page. In memory are the figures of all SKUs, the
-// orders that are held, and one page: an order that ended is dropped, and read again in the one case that needs it.
+// orders that are held, and one page: an order that ended or was confirmed is dropped, and read again in the one case
+// that needs it. What documents do to confirmed orders is therefore seen in the figures of their SKUs alone.
 type history struct {
 	ledger *ledger.Ledger
 	shard  int
 
 	book    *event.Book
-	moved   map[int64]int64 // units that documents brought and took, by SKU
+	moved   map[int64]int64 // units that documents brought, took and shipped, by SKU
 	at      stock.Receipt   // newest event taken
 	entries int
 	events  int
@@ -216,7 +217,8 @@ func (h *history) fold(ctx context.Context, e *event.Entry) error {
 		return err
 	}
 	off, err := h.book.Apply(e, func(c event.Change) {
-		if c.Op.Kind == stock.NewSKU || c.Op.Kind == stock.Movement && !c.Op.Refused {
+		// A cancellation only makes free again what was sold.
+		if c.Op.Kind == stock.NewSKU || c.Op.Kind == stock.Movement && !c.Op.Refused && c.Op.Document != stock.DocumentCancel {
 			for _, l := range c.Op.Lines {
 				h.moved[l.SKU] += l.Asked
 			}

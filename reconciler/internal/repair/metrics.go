@@ -18,10 +18,11 @@ var lateness = []float64{.05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300}
 // Metrics are the reconciler's own. Safe for concurrent use.
 type Metrics struct {
 	takeovers, drifts, repairs, failures, audits *prometheus.CounterVec
-	restarts, expiries, papers                   prometheus.Counter
+	restarts, expiries, papers, forgottens       prometheus.Counter
 	holds                                        *prometheus.CounterVec
 	latenesses, closed                           prometheus.Observer
 	states, skews, turns, struggles              *prometheus.GaugeVec
+	backlogs, uncounted, compared                *prometheus.GaugeVec
 
 	mu  sync.Mutex
 	was map[int]string // class last shown
@@ -40,7 +41,11 @@ func NewMetrics(r *metrics.Registry) *Metrics {
 		latenesses: r.Histogram("reconciler_expiry_lateness_seconds", "How long after they were due holds ended.", lateness).WithLabelValues(),
 		papers:     r.Counter("reconciler_documents_total", "Documents finished that were written and not moved.").WithLabelValues(),
 		repairs:    r.Counter("reconciler_repairs_total", "Repairs, by class and verb; each has a row in the table repair.", "class", "verb"),
-		failures:   r.Counter("reconciler_failures_total", "Rounds of a duty that failed: probe, expiry, documents, audit, digests, producers.", "duty"),
+		failures:   r.Counter("reconciler_failures_total", "Rounds of a duty that failed: probe, expiry, documents, audit, digests, forget, producers.", "duty"),
+		forgottens: r.Counter("reconciler_forgotten_total", "Records that Redis dropped because their retention is over.").WithLabelValues(),
+		backlogs:   r.Gauge("reconciler_forget_backlog_seconds", "How much longer than the retention Redis keeps records; about 0 while forgetting keeps up.", "shard"),
+		uncounted:  r.Gauge("reconciler_uncounted_skus", "SKUs with a limit per buyer that nobody counts yet, by the last audit: their orders are refused.", "shard"),
+		compared:   r.Gauge("reconciler_audit_compared", "What the last audit compared: skus, orders, ended (orders that hold and promise nothing any more), buyers.", "shard", "what"),
 		states:     r.Gauge("reconciler_shard_state", "1 for the class that the last probe found the shard in.", "shard", "class"),
 		skews:      r.Gauge("reconciler_clock_skew_seconds", "Redis' clock minus Postgres'; beyond 2 s holds end late.", "shard"),
 		turns:      r.Gauge("reconciler_turn", "1 while this process has the shard's turn.", "shard"),
@@ -50,7 +55,7 @@ func NewMetrics(r *metrics.Registry) *Metrics {
 	for _, result := range []string{"completed", "unfit", "failed"} {
 		m.audits.WithLabelValues(result)
 	}
-	for _, duty := range []string{"probe", "expiry", "documents", "audit", "digests", "producers"} {
+	for _, duty := range []string{"probe", "expiry", "documents", "audit", "digests", "forget", "producers"} {
 		m.failures.WithLabelValues(duty)
 	}
 	return m
@@ -86,6 +91,25 @@ func (m *Metrics) audited(r audit.Report, err error) {
 	for class, n := range r.Unlisted {
 		m.drifts.WithLabelValues(string(class)).Add(float64(n))
 	}
+	if err != nil || !r.Compared {
+		return
+	}
+	number, uncounted := strconv.Itoa(r.Shard), r.Unlisted[takeover.Uncounted]
+	for _, d := range r.Drifts {
+		if d.Class == takeover.Uncounted {
+			uncounted++
+		}
+	}
+	m.uncounted.WithLabelValues(number).Set(float64(uncounted))
+	for what, n := range map[string]int{"skus": r.SKUs, "orders": r.Orders, "ended": r.Ended, "buyers": r.Buyers} {
+		m.compared.WithLabelValues(number, what).Set(float64(n))
+	}
+}
+
+func (m *Metrics) forgot(records int) { m.forgottens.Add(float64(records)) }
+
+func (m *Metrics) backlog(shard int, age time.Duration) {
+	m.backlogs.WithLabelValues(strconv.Itoa(shard)).Set(age.Seconds())
 }
 
 func (m *Metrics) ended(e Ended) {
@@ -139,5 +163,8 @@ func (m *Metrics) forget(shard int) {
 	m.states.DeleteLabelValues(number, m.was[shard])
 	m.skews.DeleteLabelValues(number)
 	m.struggles.DeleteLabelValues(number)
+	m.backlogs.DeleteLabelValues(number)
+	m.uncounted.DeleteLabelValues(number)
+	m.compared.DeletePartialMatch(prometheus.Labels{"shard": number})
 	delete(m.was, shard)
 }

@@ -31,8 +31,8 @@ func reportOf(f takeover.Finding) Report {
 	}
 }
 
-// Once makes one pass over a shard: opens it, ends what is due, finishes documents, audits all of it, and acts on
-// what was found. Where another reconciler has the turn and keeps it, it only looks.
+// Once makes one pass over a shard: opens it, ends what is due, finishes documents, has Redis forget what is old enough,
+// audits all of it, and acts on what was found. Where another reconciler has the turn and keeps it, it only looks.
 func (w *Warden) Once(ctx context.Context, shard int) Report {
 	one := w.wards[shard]
 	var report Report
@@ -131,6 +131,11 @@ func (w *ward) round(ctx context.Context, report *Report) (again bool, err error
 	papers, err := w.documents(ctx)
 	report.Documents += papers.Finished
 	report.Acts = append(report.Acts, papers.Stuck...)
+	if err != nil {
+		return false, err
+	}
+	forgotten, err := w.forgetAll(ctx)
+	report.Forgotten += forgotten
 	if err != nil {
 		return false, err
 	}

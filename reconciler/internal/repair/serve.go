@@ -22,6 +22,7 @@ const (
 	expireEvery   = 100 * time.Millisecond // and so how late a hold ends, about
 	expireRest    = 500 * time.Millisecond // after a round in which Redis found nothing due that Postgres did
 	documentEvery = 1500 * time.Millisecond
+	hurryPause    = 500 * time.Millisecond // before an audit that somebody asked for, so that many who ask get one
 	// invariantEvery is rarer than the audits: the invariants read whole tables.
 	invariantEvery = time.Minute
 	// tellAgain is how long a difference that stays is not told again.
@@ -38,7 +39,7 @@ const (
 )
 
 // Run keeps all shards well until ctx ends: those whose turn it gets; of the others it is the standby. On each shard
-// five duties run side by side, so that a long audit never delays a takeover, nor that the next shard's expiry.
+// six duties run side by side, so that a long audit never delays a takeover, nor that the next shard's expiry.
 func (w *Warden) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, one := range w.wards {
@@ -93,16 +94,18 @@ func (w *ward) duties(ctx context.Context) error {
 	w.setClosed(true) // until the first probe
 	auditor := &rolling{ward: w, told: map[string]time.Time{}}
 	group.Go(func() error { w.keepOpen(ctx); return nil })
-	group.Go(func() error { w.every(ctx, expireEvery, "expiry", w.expireRound); return nil })
-	group.Go(func() error { w.every(ctx, documentEvery, "documents", w.documentRound); return nil })
-	group.Go(func() error { w.every(ctx, w.AuditEvery, "audit", auditor.round); return nil })
-	group.Go(func() error { w.every(ctx, digestEvery, "digests", w.digestRound); return nil })
+	group.Go(func() error { w.every(ctx, expireEvery, nil, "expiry", w.expireRound); return nil })
+	group.Go(func() error { w.every(ctx, documentEvery, nil, "documents", w.documentRound); return nil })
+	group.Go(func() error { w.every(ctx, w.AuditEvery, w.hurry, "audit", auditor.round); return nil })
+	group.Go(func() error { w.every(ctx, digestEvery, nil, "digests", w.digestRound); return nil })
+	group.Go(func() error { w.keepForgetting(ctx); return nil })
 	return group.Wait()
 }
 
-// every does a duty at its times, while the shard is open. A round that takes longer than that delays the next.
-func (w *ward) every(ctx context.Context, period time.Duration, duty string, round func(context.Context) error) {
-	for pause(ctx, period) {
+// every does a duty at its times, and when it is hurried, while the shard is open. A round that takes longer than that
+// delays the next.
+func (w *ward) every(ctx context.Context, period time.Duration, hurry <-chan struct{}, duty string, round func(context.Context) error) {
+	for pauseUnless(ctx, period, hurry) {
 		if w.isClosed() {
 			continue
 		}
@@ -110,6 +113,20 @@ func (w *ward) every(ctx context.Context, period time.Duration, duty string, rou
 			w.Metrics.failed(duty)
 			w.Tell(w.number, duty, nil, err)
 		}
+	}
+}
+
+// pauseUnless waits as pause does, and no longer than hurryPause once it is hurried.
+func pauseUnless(ctx context.Context, period time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-hurry:
+		return pause(ctx, min(period, hurryPause))
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -282,6 +299,10 @@ func (r *rolling) round(ctx context.Context) error {
 			r.whole = time.Now()
 		}
 	}
+	if slices.ContainsFunc(found.Drifts, isUncounted) && !r.lasted(ctx) {
+		// What a takeover would heal again and again is left to the next audit, when this one has lasted.
+		found.Drifts = slices.DeleteFunc(found.Drifts, isUncounted)
+	}
 	if r.OnTampered == LedgerWins && len(found.Drifts) > 0 && !r.lasted(ctx) {
 		return nil // somebody tampers faster than takeovers last: the next audit will see
 	}
@@ -294,6 +315,8 @@ func (r *rolling) round(ctx context.Context) error {
 	}
 	return err
 }
+
+func isUncounted(d audit.Drift) bool { return d.Class == takeover.Uncounted }
 
 // stands reports whether the ledger has been at a position for as long as it may.
 func (r *rolling) stands(at stock.Position) bool {

@@ -59,9 +59,10 @@ func openShop(t testing.TB) *shop {
 		Bind: func(int) (takeover.Redis, func()) {
 			return redisstock.NewOpener(s.shard, redisstock.Unsafe{}), func() {}
 		},
-		Sampler: func(int) audit.Redis { return redisstock.NewSampler(s.shard) },
-		Key:     func(_ int, part string) string { return part },
-		Metrics: NewMetrics(metrics.New("test")),
+		Sampler:   func(int) audit.Redis { return redisstock.NewSampler(s.shard) },
+		Forgetter: func(int) Forgetter { return s.shard },
+		Key:       func(_ int, part string) string { return part },
+		Metrics:   NewMetrics(metrics.New("test")),
 		Tell: func(_ int, _ string, act *Act, err error) {
 			if err != nil {
 				t.Error(err)

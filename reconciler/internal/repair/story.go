@@ -3,14 +3,17 @@ package repair
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/audit"
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // storyTime bounds one story: some of its questions have no index, for nobody but a person asks them.
@@ -33,7 +36,9 @@ type OrderStory struct {
 	Order    string        `json:"order"`
 	Redis    string        `json:"redis"` // record now, and what Postgres says of its position
 	Attempts []string      `json:"attempts"`
+	Limits   []string      `json:"limits"` // what its buyer has of the SKUs with a limit, in both stores
 	Events   []string      `json:"events"` // the newest first, as all that follows
+	Papers   []string      `json:"documents"`
 	Outcomes []string      `json:"outcomes"`
 	Orphans  []string      `json:"orphans"`
 	Repairs  []RepairStory `json:"repairs"`
@@ -57,7 +62,8 @@ type SKUStory struct {
 	Postgres  string        `json:"postgres"`
 	Redis     string        `json:"redis"`
 	Doubt     string        `json:"doubt,omitempty"`
-	Movements []string      `json:"movements"` // with the running figures
+	Limit     string        `json:"limit,omitempty"` // units per buyer, and whether they are counted
+	Movements []string      `json:"movements"`       // with the running figures
 	Holds     []string      `json:"holds"`
 	Documents []string      `json:"documents"`
 	Repairs   []RepairStory `json:"repairs"`
@@ -103,6 +109,9 @@ func (w *ward) tellOrder(ctx context.Context, id string, limit int, story *Story
 	for _, a := range attempts {
 		o.Attempts = append(o.Attempts, attemptLine(&a))
 	}
+	if o.Limits, err = w.limitLines(ctx, attempts); err != nil {
+		return err
+	}
 	var record bool
 	if o.Redis, record, err = w.recordLine(ctx, id); err != nil {
 		return err
@@ -112,6 +121,13 @@ func (w *ward) tellOrder(ctx context.Context, id string, limit int, story *Story
 		return err
 	}
 	o.Events = eventLines(events)
+	papers, err := w.Ledger.DocumentsOfOrder(ctx, w.number, id, limit)
+	if err != nil {
+		return err
+	}
+	for i := range papers {
+		o.Papers = append(o.Papers, documentLine(&papers[i]))
+	}
 	outcomes, err := w.Ledger.Outcomes(ctx, id, limit)
 	if err != nil {
 		return err
@@ -137,6 +153,7 @@ func (w *ward) tellOrder(ctx context.Context, id string, limit int, story *Story
 func attemptLine(a *ledger.Attempt) string {
 	r := &a.Reservation
 	line := fmt.Sprintf("attempt %d: %s since %s, receipt %s (%s), lines %s", r.Attempt, r.State, clockText(a.Moved), r.Receipt, a.Standing, event.FormatLines(r.Lines))
+	line += unitsText(r)
 	if a.Key != r.Attempt {
 		line += fmt.Sprintf(", kept as number %d", a.Key)
 	}
@@ -149,9 +166,81 @@ func attemptLine(a *ledger.Attempt) string {
 	return line
 }
 
+// unitsText says in words what the lines of an order say in figures, where that is not simply what was asked.
+func unitsText(r *stock.Reservation) string {
+	var asked, shipped int64
+	for _, l := range r.Lines {
+		asked += l.Asked
+		shipped += l.Fulfilled
+	}
+	now := r.Lines.Units()
+	if now == asked && shipped == 0 {
+		return ""
+	}
+	verb := map[stock.State]string{stock.Held: "held", stock.Confirmed: "to be shipped"}[r.State]
+	if verb == "" {
+		verb = "given back last"
+	}
+	return fmt.Sprintf(": %d units asked, %d %s, %d shipped", asked, now, verb, shipped)
+}
+
+// limitLines tell what the buyer of an order's newest attempt has of the SKUs that have a limit.
+func (w *ward) limitLines(ctx context.Context, attempts []ledger.Attempt) (lines []string, err error) {
+	lines = []string{}
+	if len(attempts) == 0 || attempts[len(attempts)-1].Reservation.Buyer == "" {
+		return lines, nil
+	}
+	r := &attempts[len(attempts)-1].Reservation
+	view, err := w.Ledger.View(ctx, w.number)
+	if err != nil {
+		return lines, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	numbers := make([]int64, 0, len(r.Lines))
+	for _, l := range r.Lines {
+		numbers = append(numbers, l.SKU)
+	}
+	known, err := w.Ledger.Stocks(ctx, numbers[:min(len(numbers), ledger.MaxLookup)])
+	if err != nil {
+		return lines, err
+	}
+	var keys []event.BuyerKey
+	var fields []string
+	for _, l := range r.Lines {
+		if known[l.SKU].Settings.Limit > 0 {
+			key := event.BuyerKey{SKU: l.SKU, Buyer: r.Buyer}
+			keys, fields = append(keys, key), append(fields, takeover.BuyerField(key), takeover.MarkField(l.SKU))
+		}
+	}
+	if len(keys) == 0 {
+		return lines, nil
+	}
+	bought, err := view.BoughtOf(ctx, keys)
+	if err != nil {
+		return lines, err
+	}
+	sample, failed := (boundedRedis{w.sample}).Sample(ctx, audit.Question{Buyers: fields, Page: 1})
+	for _, key := range keys {
+		line := fmt.Sprintf("SKU %q (number %d): buyer %s has %d of %d by Postgres", known[key.SKU].SKU.Text, key.SKU, key.Buyer, bought[key], known[key.SKU].Settings.Limit)
+		count, there := sample.Buyers[takeover.BuyerField(key)]
+		switch {
+		case failed != nil:
+			line += "; Redis does not answer: " + failed.Error()
+		case sample.Buyers[takeover.MarkField(key.SKU)] != takeover.Counted:
+			line += "; Redis does not count yet"
+		case !there:
+			line += "; 0 by Redis"
+		default:
+			line += fmt.Sprintf("; %s by Redis", count)
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
 // recordLine is Redis' record now, with what Postgres says of its position.
 func (w *ward) recordLine(ctx context.Context, id string) (line string, there bool, err error) {
-	sample, err := (boundedRedis{w.sample}).Sample(ctx, []string{id}, 0, 1)
+	sample, err := (boundedRedis{w.sample}).Sample(ctx, audit.Question{Records: []string{id}, Page: 1})
 	if err != nil {
 		return "does not answer: " + err.Error(), false, nil
 	}
@@ -266,6 +355,21 @@ func documentLine(d *ledger.Document) string {
 	for _, l := range d.Lines {
 		line += fmt.Sprintf(" %d=%+d", l.SKU, l.Asked)
 	}
+	if d.Units != nil {
+		line += ", named"
+		for _, l := range d.Units {
+			line += fmt.Sprintf(" %d=%d", l.SKU, l.Asked)
+		}
+	}
+	if d.Order.ID != "" {
+		line += fmt.Sprintf(", of order %s, number %d", d.Order.ID, d.Order.Key)
+		if stock.OfOrder(d.Kind) && d.Order.Asked == 0 {
+			line += ", whose record was dropped"
+		}
+	}
+	if d.Kind == stock.DocumentCount {
+		line += ", as of " + d.AsOf.String()
+	}
 	line += ", written " + clockText(d.Written)
 	if d.State != ledger.DocumentWritten {
 		return line + fmt.Sprintf(", settled %s by %s", clockText(d.Settled), d.Receipt)
@@ -307,7 +411,14 @@ func (w *ward) skuStory(ctx context.Context, sku ledger.SKU, limit int) (t SKUSt
 	if !have.Exists {
 		t.Postgres = fmt.Sprintf("not opened yet at %s", row.Position())
 	}
-	sample, err := (boundedRedis{w.sample}).Sample(ctx, nil, 0, 1)
+	mark := takeover.MarkField(sku.Number)
+	sample, err := (boundedRedis{w.sample}).Sample(ctx, audit.Question{Buyers: []string{mark}, Page: 1})
+	if limit := have.Settings.Limit; limit > 0 {
+		t.Limit = fmt.Sprintf("%d a buyer; Redis counts what buyers have", limit)
+		if err == nil && sample.Buyers[mark] != takeover.Counted {
+			t.Limit = fmt.Sprintf("%d a buyer; nobody has counted yet what buyers have, so orders are refused as uncounted until the next takeover", limit)
+		}
+	}
 	switch field, there := sample.State[strconv.FormatInt(sku.Number, 10)]; {
 	case err != nil:
 		t.Redis = "does not answer: " + err.Error()
@@ -411,7 +522,9 @@ func (s *Story) Lines() []string {
 		}
 		section("in Postgres", o.Attempts)
 		section("in Redis", []string{o.Redis})
+		section("limits", o.Limits)
 		section("events", o.Events)
+		section("documents", o.Papers)
 		section("told", o.Outcomes)
 		section("given up", o.Orphans)
 		section("repairs", repairTexts(o.Repairs))
@@ -431,6 +544,9 @@ func (s *Story) Lines() []string {
 		section("in Redis", []string{k.Redis})
 		if k.Doubt != "" {
 			section("in doubt", []string{k.Doubt})
+		}
+		if k.Limit != "" {
+			section("limit", []string{k.Limit})
 		}
 		section("movements, the newest first", k.Movements)
 		section("held by", k.Holds)

@@ -29,7 +29,7 @@ type Verification struct {
 	Available int64 `json:"available"` // of all SKUs together
 	Held      int64 `json:"held"`
 	Committed int64 `json:"committed"`
-	Moved     int64 `json:"moved"` // openings, receipts and adjustments; the three above sum up to it
+	Moved     int64 `json:"moved"` // openings, goods in, adjustments, counts and returns, less what was shipped; the three above sum up to it
 
 	Digests  int    `json:"digests"` // closed epochs whose digest is as it was first computed, those first computed now included
 	New      int    `json:"new_digests"`

@@ -36,7 +36,9 @@ type Config struct {
 	// one and compared on the other would open with what nobody looked at.
 	Bind    func(shard int) (bound takeover.Redis, release func())
 	Sampler func(shard int) audit.Redis
-	Key     func(shard int, part string) string
+	// Forgetter drops records of one shard.
+	Forgetter func(shard int) Forgetter
+	Key       func(shard int, part string) string
 
 	Holder     string        // this process among the holders of turns
 	OnTampered Policy        // "" = Freeze
@@ -66,6 +68,9 @@ type ward struct {
 	redis  takeover.Redis
 	sample audit.Redis
 	wake   chan struct{} // look now
+	hurry  chan struct{} // audit soon
+
+	forgetter Forgetter
 
 	// repairing keeps acts of this process on this shard apart from each other.
 	repairing sync.Mutex
@@ -79,12 +84,13 @@ type ward struct {
 	notBefore time.Time      // of the next takeover
 	reached   stock.Position // of the ledger, at the last look
 
-	mu     sync.Mutex
-	sent   map[string]sentHold // by order: expiries that need no repeating now
-	swept  time.Time           // when sent was last cleared of what is old
-	closed bool                // the last probe found the shard not fit for operations
-	aside  time.Time           // until then the turn is left to a person's command
-	leave  context.CancelFunc  // ends the duties; nil without the turn
+	mu        sync.Mutex
+	sent      map[string]sentHold // by order: expiries that need no repeating now
+	swept     time.Time           // when sent was last cleared of what is old
+	forgotten time.Time           // when nothing was left that Redis should have forgotten
+	closed    bool                // the last probe found the shard not fit for operations
+	aside     time.Time           // until then the turn is left to a person's command
+	leave     context.CancelFunc  // ends the duties; nil without the turn
 }
 
 // New makes a warden for shards 0 to shards-1.
@@ -101,7 +107,8 @@ func New(c Config, shards int) *Warden {
 	w := &Warden{Config: c, opener: ledger.NewOpener(c.Pulse), audits: make(chan struct{}, auditsAtOnce)}
 	for n := range shards {
 		w.wards = append(w.wards, &ward{
-			Warden: w, number: n, redis: prompt{c.Opener(n)}, sample: c.Sampler(n), wake: make(chan struct{}, 1), sent: map[string]sentHold{},
+			Warden: w, number: n, redis: prompt{c.Opener(n)}, sample: c.Sampler(n), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), sent: map[string]sentHold{},
+			forgetter: c.Forgetter(n),
 		})
 	}
 	c.Epochs.doubt = w.Notice
@@ -120,6 +127,22 @@ func (w *Warden) Notice(shard int) {
 		if shard < 0 || one.number == shard {
 			select {
 			case one.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// AskCount is the word by which somebody whose order was refused asks, on the channel of doubts, that what buyers have of
+// SKUs with a new limit be counted.
+const AskCount = string(takeover.Uncounted)
+
+// Recount says that a shard may have a limit that nobody counts yet: it is audited soon, not only at its next time.
+func (w *Warden) Recount(shard int) {
+	for _, one := range w.wards {
+		if one.number == shard {
+			select {
+			case one.hurry <- struct{}{}:
 			default:
 			}
 		}
