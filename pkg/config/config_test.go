@@ -18,7 +18,10 @@ type settings struct {
 	Postgres Postgres `embed:"" prefix:"postgres-"`
 	Ops      Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
 	Log      Log      `embed:"" prefix:"log-"`
+	Access   Access   `embed:""`
 }
+
+func (s settings) Validate() error { return s.Access.Check("ops-listen", s.Ops) }
 
 func parse(args ...string) (settings, error) {
 	var s settings
@@ -35,7 +38,7 @@ func TestDefaultsWorkAgainstTheLocalStack(t *testing.T) {
 	want := settings{
 		Redis{URL: "redis://127.0.0.1:6379/0", Prefix: "sp"},
 		Postgres{URL: "postgres://127.0.0.1:5432/stockpipe?sslmode=disable", MaxConns: 8},
-		Listen{"127.0.0.1:8082"}, Log{"info", "json"},
+		Listen{"127.0.0.1:8082"}, Log{"info", "json"}, Access{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

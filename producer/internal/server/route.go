@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/api"
 )
 
@@ -16,6 +17,7 @@ type route struct {
 	method string
 	path   string // a segment in braces is the one argument
 	name   string // operationId, and the label of its metrics
+	scope  access.Scope
 	handle func(s *Server, w http.ResponseWriter, r *http.Request, arg string) int
 
 	summary string
@@ -35,37 +37,37 @@ var routes []route
 
 func init() { // not a literal: a handler that reads the table would be an initialisation cycle
 	routes = []route{
-		{"POST", reservePath, "reserve", (*Server).reserve,
+		{"POST", reservePath, "reserve", access.Order, (*Server).reserve,
 			"Reserve units", "Takes all lines or none. 201: taken now; 200: it stood before (look at state); 202: accepted, and the level asked for was not reached within 2 s: ask later with the receipt. A sale from memory is 202, too.",
 			api.ReserveRequest{}, api.Reservation{}, []int{201, 200, 202},
 			[]string{api.CodeUnknownSKU, api.CodeSoldOut, api.CodeConflict, api.CodeNotForSale, api.CodeNotOpenYet, api.CodeShards, api.CodeClosed, api.CodeUnknown}},
-		{"POST", batchPath, "reserveBatch", (*Server).reserveBatch,
+		{"POST", batchPath, "reserveBatch", access.Order, (*Server).reserveBatch,
 			"Reserve many orders", "Each order is decided for itself, as the single call would have; the answer has one result per order. Bodies up to 4 MiB.",
 			api.BatchRequest{}, api.BatchAnswer{}, []int{200}, nil},
-		{"GET", "/v1/reservations/{order}", "order", (*Server).lookup,
+		{"GET", "/v1/reservations/{order}", "order", access.Read, (*Server).lookup,
 			"Look an order up", "What both stores know of the order, and how a receipt stands: exactly one of persisted, accepted, lost, unknown.",
 			nil, api.Order{}, []int{200}, []string{api.CodeUnknownOrder}},
-		{"POST", "/v1/reservations/{order}/confirm", "confirm", (*Server).confirm,
+		{"POST", "/v1/reservations/{order}/confirm", "confirm", access.Order, (*Server).confirm,
 			"Confirm a hold", "200: this confirm is committed in Postgres; 202: accepted and not (yet) seen there: confirm again, or ask with the receipt. After expiry the units are taken again as the next attempt, if they are there.",
 			api.AttemptRequest{}, api.Reservation{}, []int{200, 202},
 			[]string{api.CodeUnknownOrder, api.CodeConflict, api.CodeShortfall, api.CodeReleased, api.CodeCancelled, api.CodeNotForSale, api.CodeNotOpenYet, api.CodeClosed, api.CodeUnknown}},
-		{"POST", "/v1/reservations/{order}/release", "release", (*Server).release,
+		{"POST", "/v1/reservations/{order}/release", "release", access.Order, (*Server).release,
 			"Release a hold", "200 also for what has already ended: nothing changes then. 202: accepted, and the level asked for was not reached within 2 s.",
 			api.AttemptRequest{}, api.Reservation{}, []int{200, 202},
 			[]string{api.CodeUnknownOrder, api.CodeConflict, api.CodeConfirmed, api.CodeClosed, api.CodeUnknown}},
-		{"PUT", "/v1/stock/{sku}", "createStock", (*Server).create,
+		{"PUT", "/v1/stock/{sku}", "createStock", access.Stock, (*Server).create,
 			"Create a SKU", "201: created; 200: it stood with this opening; 202: written, and its outcome is not persisted yet: send it again to see.",
 			api.OpeningRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeConflict, api.CodeClosed, api.CodeUnknown}},
-		{"GET", "/v1/stock/{sku}", "stock", (*Server).stock,
+		{"GET", "/v1/stock/{sku}", "stock", access.Read, (*Server).stock,
 			"Ask for a SKU", "The live quantities of Redis and the persisted ones of Postgres, each with its position.",
 			nil, api.Stock{}, []int{200}, []string{api.CodeUnknownSKU, api.CodeClosed}},
-		{"POST", "/v1/stock/{sku}/receive", "receive", (*Server).receive,
+		{"POST", "/v1/stock/{sku}/receive", "receive", access.Stock, (*Server).receive,
 			"Goods in", "Written in Postgres first, then decided. 201: applied; 200: the outcome of the same document before; 202: written, and its outcome is not persisted yet: send it again to see.",
 			api.ReceiveRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeUnknownSKU, api.CodeConflict, api.CodeRefused, api.CodeClosed, api.CodeUnknown}},
-		{"POST", "/v1/stock/{sku}/adjust", "adjust", (*Server).adjust,
+		{"POST", "/v1/stock/{sku}/adjust", "adjust", access.Stock, (*Server).adjust,
 			"Correct the available units", "As goods in, with a signed quantity. 409 refused, for good, when available would go below 0.",
 			api.AdjustRequest{}, api.Document{}, []int{201, 200, 202}, []string{api.CodeUnknownSKU, api.CodeConflict, api.CodeRefused, api.CodeClosed, api.CodeUnknown}},
-		{"GET", "/v1/openapi.json", "openapi", (*Server).openapi,
+		{"GET", "/v1/openapi.json", "openapi", access.Read, (*Server).openapi,
 			"This description", "OpenAPI 3.1.", nil, nil, []int{200}, nil},
 	}
 }
