@@ -81,6 +81,13 @@ func TestABadSettingIsNamedWithItsValueAndARemedy(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("shop read,order "+strings.Repeat("s", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parse("--ops-listen", "0.0.0.0:80", "--token-file", tokens, "--unsafe-plain-listen"); err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -91,6 +98,13 @@ func TestABadSettingIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{[]string{"--postgres-url", "mysql://h/x"}, []string{"postgres-url", "postgres://"}},
 		{[]string{"--postgres-max-conns", "1"}, []string{"postgres-max-conns", "1", "2 to 200"}},
 		{[]string{"--ops-listen", "0.0.0.0:80"}, []string{"listen", "0.0.0.0:80", "127.0.0.1:80"}},
+		{[]string{"--ops-listen", "0.0.0.0:80", "--token-file", tokens}, []string{"ops-listen", "--tls-cert", "--unsafe-plain-listen"}},
+		{[]string{"--ops-listen", "0.0.0.0:80", "--unsafe-plain-listen"}, []string{"ops-listen", "--token-file"}},
+		{[]string{"--token-file", empty}, []string{"--token-file", "no token", "name scope,scope secret"}},
+		{[]string{"--token-file", empty + "x"}, []string{"--token-file", "may read"}},
+		{[]string{"--tls-cert", empty}, []string{"--tls-cert and --tls-key", "both"}},
+		{[]string{"--tls-cert", empty, "--tls-key", empty}, []string{"--tls-cert", "PEM"}},
+		{[]string{"--tls-cert", empty, "--tls-key", empty, "--unsafe-plain-listen"}, []string{"unsafe-plain-listen", "leave one"}},
 		{[]string{"--ops-listen", "8082"}, []string{"listen", "8082", "host:port"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level", "loud", "debug"}},
 		{[]string{"--redis-password-file", empty}, []string{"redis-password-file", "password alone"}},
