@@ -151,8 +151,12 @@ func (a *app) openRedis(ctx context.Context, c Config, shards int) error {
 	if err != nil {
 		return err
 	}
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
 	a.rdb, err = redisstock.Connect(redisstock.Options{
-		URL: url, Name: Name, PoolSize: min(2*shards+4, maxRedisConns), Timeout: redisTimeout,
+		URL: url, RootCAs: roots, Name: Name, PoolSize: min(2*shards+4, maxRedisConns), Timeout: redisTimeout,
 	})
 	if err != nil {
 		return err

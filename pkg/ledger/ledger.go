@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,8 +55,7 @@ type Ledger struct {
 func Open(ctx context.Context, config Config) (*Ledger, error) {
 	settings, err := pgxpool.ParseConfig(config.URL)
 	if err != nil {
-		// The parser's own error may repeat the URL, and with it the password.
-		return nil, &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: "write it as postgres://user@host:port/database"}
+		return nil, urlError(err)
 	}
 	settings.MaxConns = config.MaxConns
 	if settings.MaxConns <= 0 {
@@ -86,6 +86,17 @@ func Open(ctx context.Context, config Config) (*Ledger, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// urlError says what is wrong with a URL. The parser's own error may repeat it, and with it the password, so only the
+// name of a file that cannot be read is taken from it.
+func urlError(err error) error {
+	remedy := "write it as postgres://user@host:port/database, with sslmode=verify-full and sslrootcert=FILE for TLS that is verified"
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		remedy = fmt.Sprintf("%v: name a file that this user may read", file)
+	}
+	return &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: remedy}
 }
 
 func (l *Ledger) check(ctx context.Context) error {

@@ -156,7 +156,11 @@ func (a *app) openRedis(ctx context.Context, c Config, logger *zap.Logger) error
 	if err != nil {
 		return err
 	}
-	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, Name: Name, PoolSize: c.RedisConns}); err != nil {
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
+	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, RootCAs: roots, Name: Name, PoolSize: c.RedisConns}); err != nil {
 		return err
 	}
 	err = redisstock.CheckServer(ctx, a.rdb, c.Unsafe.checks())

@@ -229,7 +229,11 @@ func (a *app) openRedis(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, Name: Name, PoolSize: c.RedisConns, Timeout: redisTimeout}); err != nil {
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
+	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, RootCAs: roots, Name: Name, PoolSize: c.RedisConns, Timeout: redisTimeout}); err != nil {
 		return err
 	}
 	err = redisstock.CheckServer(ctx, a.rdb, c.Unsafe.checks())
