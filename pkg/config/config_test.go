@@ -37,7 +37,7 @@ func TestDefaultsWorkAgainstTheLocalStack(t *testing.T) {
 	}
 	want := settings{
 		Redis{URL: "redis://127.0.0.1:6379/0", Prefix: "sp"},
-		Postgres{URL: "postgres://127.0.0.1:5432/stockpipe?sslmode=disable", MaxConns: 8},
+		Postgres{URL: "postgres://127.0.0.1:5432/stockpipe?sslmode=disable", Mode: "direct", MaxConns: 8},
 		Listen{"127.0.0.1:8082"}, Log{"info", "json"}, Access{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -99,6 +99,10 @@ func TestABadSettingIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{[]string{"--postgres-max-conns", "1"}, []string{"postgres-max-conns", "1", "2 to 200"}},
 		{[]string{"--ops-listen", "0.0.0.0:80"}, []string{"listen", "0.0.0.0:80", "127.0.0.1:80"}},
 		{[]string{"--ops-listen", "0.0.0.0:80", "--token-file", tokens}, []string{"ops-listen", "--tls-cert", "--unsafe-plain-listen"}},
+		{[]string{"--postgres-mode", "session"}, []string{"postgres-mode", "session", "pooled"}},
+		{[]string{"--redis-ca-file", empty}, []string{"redis-ca-file", "rediss://"}},
+		{[]string{"--redis-url", "rediss://h", "--redis-ca-file", empty}, []string{"redis-ca-file", "PEM"}},
+		{[]string{"--redis-url", "rediss://h", "--redis-ca-file", empty + "x"}, []string{"redis-ca-file", "may read"}},
 		{[]string{"--ops-listen", "0.0.0.0:80", "--unsafe-plain-listen"}, []string{"ops-listen", "--token-file"}},
 		{[]string{"--token-file", empty}, []string{"--token-file", "no token", "name scope,scope secret"}},
 		{[]string{"--token-file", empty + "x"}, []string{"--token-file", "may read"}},

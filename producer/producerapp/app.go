@@ -127,10 +127,10 @@ func (a *app) openLedger(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
+	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
 		return err
 	}
-	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
+	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
 		return err
 	}
 	rows, err := a.store.Shards(ctx)

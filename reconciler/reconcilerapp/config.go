@@ -171,6 +171,8 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
+	case c.Postgres.Pooled():
+		return config.Bound("postgres-mode", c.Postgres.Mode, "a reconciler listens, and locks while it migrates: give it --postgres-mode=direct and, in --postgres-url, the address of Postgres itself")
 	case c.AuditEvery < 100*time.Millisecond || c.AuditEvery > 24*time.Hour:
 		return config.Bound("audit-every", c.AuditEvery, "use 100ms to 24h")
 	case c.StuckAfter != 0 && (c.StuckAfter < time.Second || c.StuckAfter > 24*time.Hour):
