@@ -79,10 +79,7 @@ func TestOthersComeInOnlyWithTokensAndUnheard(t *testing.T) {
 		{Door{Tokens: known, Certificate: shown}, ""},
 		{Door{Tokens: known, Plain: true}, ""},
 	} {
-		l, err := Listen("api", "0.0.0.0:0", http.NotFoundHandler(), c.door)
-		if err == nil {
-			l.Close()
-		}
+		err := c.door.Check("0.0.0.0:8080")
 		if (err == nil) != (c.remedy == "") || err != nil && !strings.Contains(err.Error(), c.remedy) {
 			t.Errorf("%+v: %v, want %q", c.door, err, c.remedy)
 		}
@@ -194,7 +191,7 @@ func TestReadinessIsAskedThroughTLSOfTheSameCertificateOnly(t *testing.T) {
 	t.Parallel()
 	authority := sandboxtest.NewAuthority(t)
 	own := certificate(t, authority)
-	l, err := Listen("ops", "0.0.0.0:0", NewOps(http.NotFoundHandler(), tokens(t, "admin")), Door{Tokens: tokens(t, "admin"), Certificate: own})
+	l, err := Listen("ops", "127.0.0.1:0", NewOps(http.NotFoundHandler(), tokens(t, "admin")), Door{Tokens: tokens(t, "admin"), Certificate: own})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestTheShippedUsersCanDoTheWholeWork(t *testing.T) {
 	k := found(r, shoptest.Plan{
 		Producers: 1, Consumers: 2, Reconcilers: 1,
 		// Trimming takes whole blocks of the stream.
-		Redis: sandbox.RedisOptions{ExtraArgs: []string{"--stream-node-max-entries", "1"}},
+		Redis:        sandbox.RedisOptions{ExtraArgs: []string{"--stream-node-max-entries", "1"}},
 		ConsumerArgs: []string{"--log-keep", "1s"}, ReconcilerArgs: []string{"--audit-every", "200ms"},
 	})
 	k.StartAll()

@@ -20,16 +20,8 @@ import (
 // plain one. The URL is that of the TLS port.
 func (a *Authority) Redis(t testing.TB, options sandbox.RedisOptions) (server *sandbox.Redis, link string) {
 	t.Helper()
-	certificate, key := a.Server(t, "redis")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("sandboxtest: %v", err)
-	}
-	address := free.Addr().String()
-	closed(t, free)
-	_, port, _ := net.SplitHostPort(address)
-	options.ExtraArgs = append(options.ExtraArgs, "--tls-port", port, "--tls-auth-clients", "no",
-		"--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", a.CAFile)
+	arguments, address := a.RedisArgs(t)
+	options.ExtraArgs = append(options.ExtraArgs, arguments...)
 	server = Redis(t, options)
 	u, err := url.Parse(server.URL())
 	if err != nil {
@@ -37,6 +29,22 @@ func (a *Authority) Redis(t testing.TB, options sandbox.RedisOptions) (server *s
 	}
 	u.Scheme, u.Host = "rediss", address
 	return server, u.String()
+}
+
+// RedisArgs are for the ExtraArgs of a redis-server: it then speaks TLS at the
+// address, too.
+func (a *Authority) RedisArgs(t testing.TB) (arguments []string, address string) {
+	t.Helper()
+	certificate, key := a.Server(t, "redis")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("sandboxtest: %v", err)
+	}
+	address = free.Addr().String()
+	closed(t, free)
+	_, port, _ := net.SplitHostPort(address)
+	return []string{"--tls-port", port, "--tls-auth-clients", "no",
+		"--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", a.CAFile}, address
 }
 
 // Postgres switches TLS on in a Postgres of the test's own, for new
