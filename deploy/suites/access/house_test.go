@@ -1,5 +1,3 @@
-// Package access runs the real programs as an operator is told to run them: as the users of deploy/access, behind
-// tokens and TLS, and through a pooler.
 package access
 
 import (
