@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -147,6 +148,34 @@ func TestASilentTransactionBehindAPoolerEnds(t *testing.T) {
 	})
 	if took := time.Since(began); err != nil || took < idleInTransaction/2 {
 		t.Errorf("the lock is free after %v: %v", took, err)
+	}
+}
+
+// Behind a pooler a client does not know its session, and who stands in the way of it is found all the same.
+func TestAStalledHolderIsEndedThroughAPooler(t *testing.T) {
+	t.Parallel()
+	_, l, _ := pooled(t, nil)
+	conn, err := l.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "begin; "+setBounds+"; select from shard where number = 0 for no key update"); err != nil {
+		t.Fatal(err)
+	}
+	silent, speaker := io.Pipe()
+	copied := make(chan error, 1)
+	go func() {
+		_, err := conn.Conn().PgConn().CopyFrom(t.Context(), silent, "copy outcome from stdin")
+		copied <- err
+	}()
+	ended, err := l.endStalledHolder(t.Context(), 0, 100*time.Millisecond)
+	if err != nil || !ended {
+		t.Errorf("ended %v: %v", ended, err)
+	}
+	speaker.Close()
+	if err := <-copied; err == nil {
+		t.Error("the holder goes on")
 	}
 }
 
