@@ -24,6 +24,7 @@ demo: setup ## Play a sale on a private stack and audit it; ORDERS=file SHARDS=n
 
 .PHONY: test
 test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrows it.
+	@sh deploy/local/setup.sh pgbouncer || echo "setup: the tests behind a pooler are skipped"
 	go test -timeout $(TIMEOUT) $(ARGS) ./...
 
 # Run inside its folder, because only there go test passes the table on while it grows.

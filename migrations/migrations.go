@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -30,10 +31,13 @@ const (
 // undefinedTable is what Postgres answers where nothing was migrated yet.
 const undefinedTable = "42P01"
 
+// protocolViolation is what a pooler answers to a setting that it does not know.
+const protocolViolation = "08P01"
+
 // Up brings the database at url to the newest embedded version, under a session lock: any number of processes
 // may start at once, one migrates and the others find it done. Each migration is one transaction and the lock
 // dies with its session, so a process that is killed half-way leaves the work to the next. It fails when the
-// lock is not free within two minutes, and through a pooler that hands out sessions by transaction.
+// lock is not free within two minutes, and with ErrPooler through one that hands out sessions by transaction.
 func Up(ctx context.Context, url string) (err error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -41,8 +45,13 @@ func Up(ctx context.Context, url string) (err error) {
 		return errors.New("read the Postgres URL: want postgres://user@host:port/database")
 	}
 	config.RuntimeParams["application_name"] = "stockpipe-migrate"
+	// A session of our own takes this over; a pooler refuses it or leaves it out.
+	config.RuntimeParams[sessionSetting] = sessionValue
 	db := stdlib.OpenDB(*config)
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := ownSession(ctx, db); err != nil {
+		return err
+	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockSeconds, lockTries))
 	if err != nil {
 		return fmt.Errorf("prepare the migration lock: %w", err)
@@ -58,6 +67,27 @@ func Up(ctx context.Context, url string) (err error) {
 		return err
 	}
 	return upUnderLock(ctx, provider)
+}
+
+// ErrPooler means that the session is not ours: a lock would be left with whoever gets it next.
+var ErrPooler = errors.New("a pooler answers there, and migrations need a session of their own: name the address of Postgres itself")
+
+const (
+	sessionSetting = "idle_in_transaction_session_timeout"
+	sessionValue   = "1h"
+)
+
+func ownSession(ctx context.Context, db *sql.DB) error {
+	var value string
+	err := db.QueryRowContext(ctx, `select current_setting('`+sessionSetting+`')`).Scan(&value)
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) && answer.Code == protocolViolation && strings.Contains(answer.Message, "startup parameter") || err == nil && value != sessionValue {
+		return ErrPooler
+	}
+	if err != nil {
+		return fmt.Errorf("connect to Postgres: %w", err)
+	}
+	return nil
 }
 
 func upUnderLock(ctx context.Context, provider *goose.Provider) error {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stockpipe/stockpipe/consumer/internal/apply"
+	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/bus/streambus"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/metrics"
@@ -55,16 +56,20 @@ const (
 // connections. With the defaults that takes about a second, and never more than stopGrace.
 func Run(ctx context.Context, c Config) error {
 	if c.Healthcheck {
-		return service.AskReady(ctx, c.Ops.Addr)
+		return c.Access.AskReady(ctx, c.Ops)
 	}
 	logger := c.Log.Logger("consumer")
 	defer logger.Sync() //nolint:errcheck // stderr cannot always be synced, and nobody is left to tell
+	door, err := c.Access.Open(func(err error) { logger.Error("a change of the access files is not taken", zap.Error(err)) })
+	if err != nil {
+		return err
+	}
 	a, err := open(ctx, c, logger)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	ops, err := service.Listen("ops", c.Ops.Addr, a.ops())
+	ops, err := service.Listen("ops", c.Ops.Addr, a.ops(door.Tokens), door)
 	if err != nil {
 		return err
 	}
@@ -123,10 +128,10 @@ func (a *app) openLedger(ctx context.Context, c Config) (shards int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if a.work, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
+	if a.work, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
 		return 0, err
 	}
-	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
+	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
 		return 0, err
 	}
 	rows, err := a.work.Shards(ctx)
@@ -146,8 +151,12 @@ func (a *app) openRedis(ctx context.Context, c Config, shards int) error {
 	if err != nil {
 		return err
 	}
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
 	a.rdb, err = redisstock.Connect(redisstock.Options{
-		URL: url, Name: Name, PoolSize: min(2*shards+4, maxRedisConns), Timeout: redisTimeout,
+		URL: url, RootCAs: roots, Name: Name, PoolSize: min(2*shards+4, maxRedisConns), Timeout: redisTimeout,
 	})
 	if err != nil {
 		return err
@@ -197,8 +206,8 @@ func (a *app) listen(ctx context.Context) error {
 }
 
 // ops is ready when both servers answer and the heartbeat holds.
-func (a *app) ops() *service.Ops {
-	o := service.NewOps(a.metrics.Handler())
+func (a *app) ops(tokens *access.Tokens) *service.Ops {
+	o := service.NewOps(a.metrics.Handler(), tokens)
 	o.Check("postgres", func(ctx context.Context) error {
 		_, err := a.pulse.Now(ctx)
 		return err

@@ -18,6 +18,7 @@ type Config struct {
 	Postgres config.Postgres `embed:"" prefix:"postgres-"`
 	Ops      config.Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
 	Log      config.Log      `embed:"" prefix:"log-"`
+	Access   config.Access   `embed:""`
 
 	ConsumerID string        `name:"consumer-id" placeholder:"NAME" help:"Name of this process among the consumers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 	Block      time.Duration `name:"block" default:"1s" help:"How long one read of the log waits for something new, 10ms to 5s."`
@@ -40,7 +41,7 @@ func (c Config) Validate() error {
 	case c.Batch < 1 || c.Batch > 10_000:
 		return config.Bound("batch", c.Batch, "use 1 to 10000")
 	}
-	return nil
+	return c.Access.Check("ops-listen", c.Ops)
 }
 
 // id is the name of this process: never one that an earlier process had, whose assignments and group name may

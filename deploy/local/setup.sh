@@ -4,7 +4,7 @@
 # as root with apt. Elsewhere one sentence names the package, and the exit code
 # is 1. It starts no service: the sandbox runs servers of its own on loopback.
 #
-# usage: setup.sh NEED...      needs: redis postgres make cc
+# usage: setup.sh NEED...      needs: redis postgres pgbouncer make cc
 set -eu
 
 # The oldest servers that the product runs on.
@@ -41,6 +41,9 @@ on_path() {
 	initdb=$(command -v initdb 2>/dev/null) && dirname "$initdb" || :
 }
 
+# Only tests need it. Debian puts it where only root looks.
+have_pgbouncer() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v pgbouncer >/dev/null 2>&1; }
+
 have_make() { command -v make >/dev/null 2>&1; }
 
 # The race detector links with C, and needs its headers too.
@@ -53,6 +56,7 @@ package_of() {
 	case $1 in
 	redis) echo redis-server ;;
 	postgres) echo postgresql ;;
+	pgbouncer) echo pgbouncer ;;
 	make) echo make ;;
 	cc) echo gcc libc6-dev ;;
 	esac
@@ -63,6 +67,7 @@ remedy() {
 	case $1 in
 	redis) echo "redis-server (or valkey-server) $redis_min or newer is missing: install the package redis-server (Debian, Ubuntu), redis (Fedora, Alpine, Homebrew) or valkey." ;;
 	postgres) echo "Postgres $postgres_min or newer is missing (initdb and postgres are needed): install the package postgresql (Debian, Ubuntu, Alpine), postgresql-server (Fedora) or postgresql@17 (Homebrew)." ;;
+	pgbouncer) echo "pgbouncer is missing, which some tests need: install the package pgbouncer." ;;
 	make) echo "make is missing: install the package make." ;;
 	cc) echo "a C compiler is missing, which the race detector needs: install the package gcc (with libc6-dev on Debian, Ubuntu)." ;;
 	esac
@@ -101,9 +106,9 @@ missing=
 packages=
 for need in "$@"; do
 	case $need in
-	redis | postgres | make | cc) ;;
+	redis | postgres | pgbouncer | make | cc) ;;
 	*)
-		echo "setup: unknown need \"$need\"; known are redis, postgres, make, cc" >&2
+		echo "setup: unknown need \"$need\"; known are redis, postgres, pgbouncer, make, cc" >&2
 		exit 2
 		;;
 	esac

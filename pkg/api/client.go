@@ -36,6 +36,7 @@ type Client struct {
 	Base  string       // for example http://127.0.0.1:8080
 	HTTP  *http.Client // nil: http.DefaultClient
 	Tries int          // 0: DefaultTries
+	Token Token        // sent with every call; "": none. It needs the scopes of the calls, see the description
 }
 
 // NewClient is a client of the producer at base, for example http://127.0.0.1:8080.
@@ -191,6 +192,9 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, ans
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Token.Reveal())
 	}
 	client := c.HTTP
 	if client == nil {

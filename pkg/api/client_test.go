@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -267,5 +268,33 @@ func TestOrderIDsAreNeverMadeTwice(t *testing.T) {
 			t.Fatal(id)
 		}
 		seen[id] = true
+	}
+}
+
+func TestTheTokenIsSentAndNeverPrinted(t *testing.T) {
+	t.Parallel()
+	const secret = "of-a-client-that-nobody-may-see-12"
+	var header []string
+	c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
+		header = r.Header.Values("Authorization")
+		refuses(403, api.CodeForbidden)(w, r)
+	}, hangsUp)
+	c.Token, c.Tries = secret, 1
+	_, refused := c.Stock(context.Background(), "tea")
+	if diff := cmp.Diff([]string{"Bearer " + secret}, header); diff != "" {
+		t.Error(diff)
+	}
+	var p *api.Problem
+	if !errors.As(refused, &p) || p.Code != api.CodeForbidden {
+		t.Errorf("refused with %v", refused)
+	}
+	_, failed := c.Stock(context.Background(), "tea")
+	asJSON, err := json.Marshal(c.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := fmt.Sprintf("%v %+v %#v %s %q %v %v %s", c, *c, *c, c.Token, c.Token, refused, failed, asJSON)
+	if strings.Contains(printed, secret) || !strings.Contains(printed, "xxxxx") {
+		t.Errorf("the token shows: %s", printed)
 	}
 }

@@ -9,6 +9,8 @@ import (
 // The codes of problems. They are stable: programs decide by them, never by title or detail.
 const (
 	CodeMalformed    = "malformed"       // 400: not JSON
+	CodeUnauthorized = "unauthorized"    // 401: no token, or none that is known
+	CodeForbidden    = "forbidden"       // 403: Scope is what the token lacks
 	CodeNotFound     = "not_found"       // 404: no such path
 	CodeUnknownSKU   = "unknown_sku"     // 404
 	CodeUnknownOrder = "unknown_order"   // 404
@@ -47,6 +49,8 @@ type Problem struct {
 	Status int    `json:"status" doc:"The HTTP status."`
 	Detail string `json:"detail" doc:"What happened here, and what to do next."`
 	Reason string `json:"reason,omitempty" doc:"With closed: why, in one word (fenced, missing, stale, rebuilding, halted, frozen, ...)."`
+
+	Scope string `json:"scope,omitempty" doc:"With unauthorized and forbidden: the scope that the call asks for (read, order, stock, admin)."`
 
 	RetryAfterMillis int64 `json:"retry_after_ms,omitempty" doc:"With closed and uncounted: when it is worth asking again."`
 

@@ -18,7 +18,10 @@ type settings struct {
 	Postgres Postgres `embed:"" prefix:"postgres-"`
 	Ops      Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
 	Log      Log      `embed:"" prefix:"log-"`
+	Access   Access   `embed:""`
 }
+
+func (s settings) Validate() error { return s.Access.Check("ops-listen", s.Ops) }
 
 func parse(args ...string) (settings, error) {
 	var s settings
@@ -34,8 +37,8 @@ func TestDefaultsWorkAgainstTheLocalStack(t *testing.T) {
 	}
 	want := settings{
 		Redis{URL: "redis://127.0.0.1:6379/0", Prefix: "sp"},
-		Postgres{URL: "postgres://127.0.0.1:5432/stockpipe?sslmode=disable", MaxConns: 8},
-		Listen{"127.0.0.1:8082"}, Log{"info", "json"},
+		Postgres{URL: "postgres://127.0.0.1:5432/stockpipe?sslmode=disable", Mode: "direct", MaxConns: 8},
+		Listen{"127.0.0.1:8082"}, Log{"info", "json"}, Access{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -78,6 +81,13 @@ func TestABadSettingIsNamedWithItsValueAndARemedy(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("shop read,order "+strings.Repeat("s", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parse("--ops-listen", "0.0.0.0:80", "--token-file", tokens, "--unsafe-plain-listen"); err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -88,6 +98,17 @@ func TestABadSettingIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{[]string{"--postgres-url", "mysql://h/x"}, []string{"postgres-url", "postgres://"}},
 		{[]string{"--postgres-max-conns", "1"}, []string{"postgres-max-conns", "1", "2 to 200"}},
 		{[]string{"--ops-listen", "0.0.0.0:80"}, []string{"listen", "0.0.0.0:80", "127.0.0.1:80"}},
+		{[]string{"--ops-listen", "0.0.0.0:80", "--token-file", tokens}, []string{"ops-listen", "--tls-cert", "--unsafe-plain-listen"}},
+		{[]string{"--postgres-mode", "session"}, []string{"postgres-mode", "session", "pooled"}},
+		{[]string{"--redis-ca-file", empty}, []string{"redis-ca-file", "rediss://"}},
+		{[]string{"--redis-url", "rediss://h", "--redis-ca-file", empty}, []string{"redis-ca-file", "PEM"}},
+		{[]string{"--redis-url", "rediss://h", "--redis-ca-file", empty + "x"}, []string{"redis-ca-file", "may read"}},
+		{[]string{"--ops-listen", "0.0.0.0:80", "--unsafe-plain-listen"}, []string{"ops-listen", "--token-file"}},
+		{[]string{"--token-file", empty}, []string{"--token-file", "no token", "name scope,scope secret"}},
+		{[]string{"--token-file", empty + "x"}, []string{"--token-file", "may read"}},
+		{[]string{"--tls-cert", empty}, []string{"--tls-cert and --tls-key", "both"}},
+		{[]string{"--tls-cert", empty, "--tls-key", empty}, []string{"--tls-cert", "PEM"}},
+		{[]string{"--tls-cert", empty, "--tls-key", empty, "--unsafe-plain-listen"}, []string{"unsafe-plain-listen", "leave one"}},
 		{[]string{"--ops-listen", "8082"}, []string{"listen", "8082", "host:port"}},
 		{[]string{"--log-level", "loud"}, []string{"log-level", "loud", "debug"}},
 		{[]string{"--redis-password-file", empty}, []string{"redis-password-file", "password alone"}},

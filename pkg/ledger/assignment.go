@@ -69,6 +69,7 @@ func (l *Ledger) Assign(ctx context.Context, consumer string, ttl time.Duration)
 		return nil, fmt.Errorf("assign shards: give the consumer %+q a name and a ttl above 0, not %v", consumer, ttl)
 	}
 	batch := &pgx.Batch{}
+	l.queueBounds(batch)
 	batch.Queue(`select pg_advisory_xact_lock($1)`, int64(assignmentLock))
 	// Postgres' clock of the moment, not of the transaction's begin: the lock may have been waited for.
 	batch.Queue(`
@@ -118,6 +119,7 @@ func (l *Ledger) deal(ctx context.Context, batch *pgx.Batch) (shards []int, err 
 // Leave gives up all that a consumer owns, at once: the others take it with their next heartbeat. Safe to repeat.
 func (l *Ledger) Leave(ctx context.Context, consumer string) error {
 	batch := &pgx.Batch{}
+	l.queueBounds(batch)
 	batch.Queue(`select pg_advisory_xact_lock($1)`, int64(assignmentLock))
 	batch.Queue(`delete from consumer where id = $1`, consumer)
 	batch.Queue(`update assignment set consumer = '', until = to_timestamp(0) where consumer = $1`, consumer)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +40,7 @@ type Config struct {
 	Name      string        // application_name, what an operator sees in pg_stat_activity
 	MaxConns  int32         // connections at most; 0 = 8
 	Retention time.Duration // how long ended and confirmed orders stay known to Redis; 0 = 24 h
+	Pooled    bool          // a pooler that hands out sessions by transaction (pgbouncer) stands in between
 }
 
 // A Ledger is a pool of connections to the primary. Safe for concurrent use.
@@ -46,6 +48,7 @@ type Ledger struct {
 	pool      *pgxpool.Pool
 	id        string
 	retention time.Duration
+	pooled    bool
 }
 
 // Open connects and refuses a Postgres that would break a promise: one that cannot be reached
@@ -54,8 +57,7 @@ type Ledger struct {
 func Open(ctx context.Context, config Config) (*Ledger, error) {
 	settings, err := pgxpool.ParseConfig(config.URL)
 	if err != nil {
-		// The parser's own error may repeat the URL, and with it the password.
-		return nil, &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: "write it as postgres://user@host:port/database"}
+		return nil, urlError(err)
 	}
 	settings.MaxConns = config.MaxConns
 	if settings.MaxConns <= 0 {
@@ -63,21 +65,17 @@ func Open(ctx context.Context, config Config) (*Ledger, error) {
 	}
 	settings.ConnConfig.ConnectTimeout = connectTimeout
 	settings.ConnConfig.DialFunc = dial
-	for name, value := range map[string]string{
-		"application_name":                    config.Name,
-		"timezone":                            "UTC",
-		"idle_in_transaction_session_timeout": fmt.Sprint(idleInTransaction.Milliseconds()),
-		"lock_timeout":                        fmt.Sprint(lockTimeout.Milliseconds()),
-		// A plan made for nobody's values compares whole tables while statistics are missing.
-		"plan_cache_mode": "force_custom_plan",
-	} {
-		settings.ConnConfig.RuntimeParams[name] = value
+	settings.ConnConfig.RuntimeParams["application_name"] = config.Name
+	if config.Pooled {
+		throughPooler(settings.ConnConfig)
+	} else {
+		ofOwnSession(settings.ConnConfig)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the Postgres connections: %w", err)
 	}
-	l := &Ledger{pool: pool, retention: config.Retention}
+	l := &Ledger{pool: pool, retention: config.Retention, pooled: config.Pooled}
 	if l.retention <= 0 {
 		l.retention = defaultRetention
 	}
@@ -88,18 +86,36 @@ func Open(ctx context.Context, config Config) (*Ledger, error) {
 	return l, nil
 }
 
+// urlError says what is wrong with a URL. The parser's own error may repeat it, and with it the password, so only the
+// name of a file that cannot be read is taken from it.
+func urlError(err error) error {
+	remedy := "write it as postgres://user@host:port/database, with sslmode=verify-full and sslrootcert=FILE for TLS that is verified"
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		remedy = fmt.Sprintf("%v: name a file that this user may read", file)
+	}
+	return &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: remedy}
+}
+
 func (l *Ledger) check(ctx context.Context) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
+		if isPooler(err) && !l.pooled {
+			return errPooler()
+		}
 		at := l.pool.Config().ConnConfig
 		return &UnreachableError{Address: fmt.Sprintf("%s:%d", at.Host, at.Port), Err: plainConnectError(err)}
 	}
 	defer conn.Release()
 	var standby bool
-	var commit string
-	err = conn.QueryRow(ctx, `select pg_is_in_recovery(), current_setting('synchronous_commit')`).Scan(&standby, &commit)
+	var commit, bound string
+	err = conn.QueryRow(ctx, `select pg_is_in_recovery(), current_setting('synchronous_commit'), (extract(epoch from current_setting('lock_timeout')::interval) * 1000)::bigint::text`).
+		Scan(&standby, &commit, &bound)
 	if err != nil {
 		return fmt.Errorf("read the settings of Postgres: %w", err)
+	}
+	if !l.pooled && bound != fmt.Sprint(lockTimeout.Milliseconds()) {
+		return errPooler() // one that was told to ignore what a session asks for
 	}
 	if standby {
 		return &SettingError{Setting: "pg_is_in_recovery()", Value: "true", Remedy: "connect to the primary, not to a standby"}
@@ -163,7 +179,7 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // cancelled wait makes it visible before it is safe. An error of the commit is wrapped in errCommit: its
 // outcome is unknown.
 func (l *Ledger) inTx(ctx context.Context, options pgx.TxOptions, work func(pgx.Tx) error) error {
-	tx, err := l.pool.BeginTx(ctx, options)
+	tx, err := l.pool.BeginTx(ctx, l.bounded(options))
 	if err != nil {
 		return err
 	}

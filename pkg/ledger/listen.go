@@ -35,11 +35,15 @@ const (
 )
 
 // Listen calls hear for every notice on the channels, one after the other, on a connection of its own, until
-// ctx ends; it returns nil then. A lost connection is made anew, with a growing pause between tries. The only
-// error is a call without channels.
+// ctx ends; it returns nil then. A lost connection is made anew, with a growing pause between tries. Through a
+// pooler nobody can listen: there it looks at the shards every 50 ms and says what changed. The only errors are a call
+// without channels and, through a pooler, one with ChannelDoubt.
 func (l *Ledger) Listen(ctx context.Context, hear func(Heard), channels ...string) error {
 	if len(channels) == 0 {
 		return errors.New("listen: name at least one channel")
+	}
+	if l.pooled {
+		return l.listenByPolling(ctx, hear, channels)
 	}
 	pause := listenFirst
 	for ctx.Err() == nil {

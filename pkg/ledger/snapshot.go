@@ -24,7 +24,7 @@ const readerPatience = 60_000
 
 // beginReading starts a REPEATABLE READ read-only transaction: all its questions see one moment.
 func (l *Ledger) beginReading(ctx context.Context) (*pgxpool.Tx, error) {
-	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	tx, err := l.pool.BeginTx(ctx, l.bounded(pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}))
 	if err != nil {
 		return nil, fmt.Errorf("begin a reading transaction: %w", err)
 	}

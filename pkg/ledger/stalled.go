@@ -39,15 +39,23 @@ func (l *Ledger) EndStalledHolder(ctx context.Context, shard int) (ended bool, e
 }
 
 func (l *Ledger) endStalledHolder(ctx context.Context, shard int, after time.Duration) (ended bool, err error) {
-	waiter, err := l.pool.Acquire(ctx)
+	waiting, cancel := context.WithTimeout(ctx, 2*lockTimeout)
+	defer cancel()
+	// A transaction, so that it is one session throughout, also behind a pooler; which one only that session can say.
+	waiter, err := l.pool.BeginTx(waiting, l.bounded(pgx.TxOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("look for who holds shard %d: %w", shard, err)
 	}
-	defer waiter.Release()
-	waiting, cancel := context.WithTimeout(ctx, 2*lockTimeout)
-	defer cancel()
+	defer func() {
+		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = waiter.Rollback(giving) // nothing was changed; where it fails the connection is destroyed
+	}()
+	var pid uint32
+	if err := waiter.QueryRow(waiting, `select pg_backend_pid()`).Scan(&pid); err != nil {
+		return false, fmt.Errorf("look for who holds shard %d: %w", shard, err)
+	}
 	free := make(chan error, 1)
-	pid := waiter.Conn().PgConn().PID()
 	go func() {
 		_, err := waiter.Exec(waiting, `select from shard where number = $1 for no key update`, shard)
 		free <- err

@@ -117,6 +117,7 @@ func (t *transaction) begin(ctx context.Context) error {
 	t.fold = newFold(b.shard, b.ops)
 	var queue pgx.Batch
 	queue.Queue("begin")
+	t.ledger.queueBounds(&queue)
 	queue.Queue(lockShard, b.shard).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&t.have.Epoch, &t.have.Seq, &state, &reason, &t.now)
 		found = err == nil

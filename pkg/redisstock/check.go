@@ -63,23 +63,14 @@ func CheckServer(ctx context.Context, rdb redis.Cmdable, unsafe Unsafe) error {
 	if info["aof_enabled"] != "1" {
 		report(unsafe.AOF, "appendonly", "no", "yes", "redis-cli CONFIG SET appendonly yes")
 	}
-	if replicas := info["connected_slaves"]; replicas != "0" && !unsafe.Replicas {
-		if e := checkReplicas(ctx, rdb, replicas); e != nil {
-			problems = append(problems, e)
-		}
+	// Redis counts good replicas only while min-replicas-to-write is in force: so nobody needs a right to CONFIG,
+	// which would show passwords.
+	_, inForce := info["min_slaves_good_slaves"]
+	if replicas := info["connected_slaves"]; replicas != "0" && !inForce {
+		report(unsafe.Replicas, "min-replicas-to-write", "0 with "+replicas+" replicas attached", "at least 1",
+			"redis-cli CONFIG SET min-replicas-to-write 1, so that an isolated master stops selling")
 	}
 	return errors.Join(problems...)
-}
-
-func checkReplicas(ctx context.Context, rdb redis.Cmdable, replicas string) error {
-	got, err := rdb.ConfigGet(ctx, "min-replicas-to-write").Result()
-	if err != nil || got["min-replicas-to-write"] != "0" {
-		return nil // set, or not ours to read: the server enforces it either way
-	}
-	return &SettingError{
-		Setting: "min-replicas-to-write", Value: "0 with " + replicas + " replicas attached", Want: "at least 1",
-		Remedy: "redis-cli CONFIG SET min-replicas-to-write 1, so that an isolated master stops selling",
-	}
 }
 
 func parseInfo(text string) map[string]string {

@@ -1,7 +1,8 @@
 package redisstock
 
 import (
-	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,13 +14,13 @@ import (
 
 // Options of a connection to one Redis.
 type Options struct {
-	URL      string        // redis:// or rediss://, database 0
-	Username string        // replaces the URL's, if set
-	Password string        // replaces the URL's, if set
-	Name     string        // client name shown by CLIENT LIST
-	PoolSize int           // connections, default 16
-	Timeout  time.Duration // of dialling and of one reply, default 1 s
-	TLS      *tls.Config   // replaces what rediss:// implies, if set
+	URL      string         // redis:// or rediss://, database 0
+	Username string         // replaces the URL's, if set
+	Password string         // replaces the URL's, if set
+	Name     string         // client name shown by CLIENT LIST
+	PoolSize int            // connections, default 16
+	Timeout  time.Duration  // of dialling and of one reply, default 1 s
+	RootCAs  *x509.CertPool // who may have signed the certificate of a rediss:// server; nil: the system's
 }
 
 // connLifetime is how long a connection is used. A name or a proxy may lead to another server by now, and the one
@@ -44,8 +45,11 @@ func Connect(o Options) (*redis.Client, error) {
 	if o.Password != "" {
 		opt.Password = o.Password
 	}
-	if o.TLS != nil {
-		opt.TLSConfig = o.TLS
+	if o.RootCAs != nil {
+		if opt.TLSConfig == nil {
+			return nil, errors.New("there are certificates to trust and the Redis URL asks for no TLS: begin it with rediss://")
+		}
+		opt.TLSConfig.RootCAs = o.RootCAs
 	}
 	quiet.Do(logging.Disable)
 	timeout := o.Timeout

@@ -19,7 +19,7 @@ var ErrNoBinary = errors.New("not installed")
 
 // serverNames are the programs whose processes count as ours when they work in
 // one of our folders.
-var serverNames = map[string]bool{"redis-server": true, "valkey-server": true, "postgres": true, "initdb": true, "pg_basebackup": true}
+var serverNames = map[string]bool{"redis-server": true, "valkey-server": true, "postgres": true, "initdb": true, "pg_basebackup": true, "pgbouncer": true}
 
 var postgresFolders = []string{
 	"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin",

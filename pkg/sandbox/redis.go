@@ -24,6 +24,7 @@ type RedisOptions struct {
 	MaxMemory string   // default 256mb; "0" is no limit
 	Policy    string   // maxmemory-policy, default noeviction
 	Password  string   // requirepass; empty: none
+	ACLFile   string   // of users; the default user of it is asked with Password
 	ReplicaOf string   // host:port of a master; it is asked with Password
 	ExtraArgs []string // come last, so they override: "--maxmemory-policy", "allkeys-lru"
 	Env       []string // NAME=value, beside the little that the server needs
@@ -126,7 +127,10 @@ func (l *redisLauncher) options(port int) ProcessOptions {
 		// The arguments stay readable, so that a leftover process is known by its folder.
 		"--set-proc-title", "no",
 	}
-	if l.set.Password != "" {
+	switch {
+	case l.set.ACLFile != "":
+		args = append(args, "--aclfile", l.set.ACLFile)
+	case l.set.Password != "":
 		args = append(args, "--requirepass", l.set.Password)
 	}
 	args = append(args, l.master...)

@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOnlyLoopbackIsServed(t *testing.T) {
+func TestWithoutTokensAndTLSOnlyLoopbackIsServed(t *testing.T) {
 	t.Parallel()
 	for address, remedy := range map[string]string{
 		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:81": "127.0.0.1:81", "10.0.0.1:82": "127.0.0.1:82",
 		"shop.example:83": "127.0.0.1:83", "8080": "host:port", "127.0.0.1:": "name the port",
 	} {
-		l, err := Listen("api", address, http.NotFoundHandler())
+		l, err := Listen("api", address, http.NotFoundHandler(), Door{})
 		if err == nil {
 			l.Close()
 			t.Errorf("%s is served", address)
@@ -34,12 +34,12 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 
 func TestATakenPortIsAnErrorBeforeAnythingStarts(t *testing.T) {
 	t.Parallel()
-	first, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler())
+	first, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler(), Door{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	if _, err := Listen("ops", first.Addr(), http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Listen("ops", first.Addr(), http.NotFoundHandler(), Door{}); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -51,7 +51,7 @@ func TestRequestsInFlightAreFinishedOnStop(t *testing.T) {
 		close(inside)
 		<-finish
 		_, _ = io.WriteString(w, "done")
-	}))
+	}), Door{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func get(client *http.Client, url string) string {
 // Clients open connections ahead of need; nobody has asked anything on them, so a stop does not wait for them.
 func TestAConnectionThatAskedNothingDoesNotHoldUpTheStop(t *testing.T) {
 	t.Parallel()
-	l, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler())
+	l, err := Listen("api", "127.0.0.1:0", http.NotFoundHandler(), Door{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +119,8 @@ func TestAConnectionThatAskedNothingDoesNotHoldUpTheStop(t *testing.T) {
 
 func TestReadinessNamesWhatIsNotReady(t *testing.T) {
 	t.Parallel()
-	o := NewOps(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }))
-	l, err := Listen("ops", "127.0.0.1:0", o)
+	o := NewOps(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }), nil)
+	l, err := Listen("ops", "127.0.0.1:0", o, Door{})
 	if err != nil {
 		t.Fatal(err)
 	}

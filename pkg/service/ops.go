@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/stockpipe/stockpipe/pkg/access"
 )
 
 // checkTime is how long one readiness check may take before it counts as failed.
@@ -14,17 +16,27 @@ const checkTime = 2 * time.Second
 
 // Ops answers operators and their machines: /metrics, /healthz (the process is alive) and /readyz (it can do
 // its work now). It is an http.Handler, safe for concurrent use.
+//
+// With tokens, /metrics asks for the scope read. /healthz and /readyz are open, because supervisors and balancers
+// carry no token; without one /readyz says what is not ready and not why, which may name addresses.
 type Ops struct {
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	tokens *access.Tokens
 
 	mu     sync.Mutex
 	checks map[string]func(context.Context) error
 }
 
-// NewOps makes the handler. Without checks it is ready at once.
-func NewOps(metrics http.Handler) *Ops {
-	o := &Ops{mux: http.NewServeMux(), checks: map[string]func(context.Context) error{}}
-	o.mux.Handle("GET /metrics", metrics)
+// NewOps makes the handler. Without checks it is ready at once; without tokens (nil) everybody may see everything.
+func NewOps(metrics http.Handler, tokens *access.Tokens) *Ops {
+	o := &Ops{mux: http.NewServeMux(), tokens: tokens, checks: map[string]func(context.Context) error{}}
+	o.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if refused := tokens.Allow(r, access.Read); refused != nil {
+			refuse(w, refused)
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 	o.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]bool{"alive": true})
 	})
@@ -53,6 +65,11 @@ func (o *Ops) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	state := o.ask(ctx)
+	if o.tokens.Allow(r, access.Read) != nil {
+		for name := range state.NotReady {
+			state.NotReady[name] = "ask with a token of the scope read"
+		}
+	}
 	status := http.StatusOK
 	if !state.Ready {
 		status = http.StatusServiceUnavailable
@@ -102,4 +119,13 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the caller went away: nobody is left to tell
+}
+
+// refuse writes a refusal as RFC 9457 has it.
+func refuse(w http.ResponseWriter, r *access.Refusal) {
+	w.Header().Set("WWW-Authenticate", r.Challenge)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(r.Status)
+	_ = json.NewEncoder(w).Encode(r.Problem) // the caller went away: nobody is left to tell
 }

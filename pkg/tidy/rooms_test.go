@@ -47,6 +47,7 @@ var rooms = []room{
 	{"pkg/failpoint", parts, "moments at which tests end a process; empty in what is shipped"},
 	{"pkg/lock/...", parts, "the Redis lock, for every strategy that locks"},
 	{"pkg/api/...", parts, "JSON types and the Go client"},
+	{"pkg/access/...", parts, "who may come to a listener: tokens, certificates"},
 	{"pkg/service/...", parts, "run parts, stop them in order"},
 	{"pkg/metrics/...", parts, "the metric registry"},
 	{"pkg/config/...", parts, "flags, environment, secrets from files"},

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/metrics"
 	"github.com/stockpipe/stockpipe/pkg/order"
@@ -42,20 +43,24 @@ const (
 // request that is cut is an unknown outcome for its caller, who sends the same order id again to another producer.
 func Run(ctx context.Context, c Config) error {
 	if c.Healthcheck {
-		return service.AskReady(ctx, c.Ops.Addr)
+		return c.Access.AskReady(ctx, c.Ops)
 	}
 	logger := c.Log.Logger("producer")
 	defer logger.Sync() //nolint:errcheck // stderr cannot always be synced, and nobody is left to tell
-	a, err := open(ctx, c, logger)
+	door, err := c.Access.Open(func(err error) { logger.Error("a change of the access files is not taken", zap.Error(err)) })
+	if err != nil {
+		return err
+	}
+	a, err := open(ctx, c, door.Tokens, logger)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	ops, err := service.Listen("ops", c.Ops.Addr, a.ops())
+	ops, err := service.Listen("ops", c.Ops.Addr, a.ops(door.Tokens), door)
 	if err != nil {
 		return err
 	}
-	api, err := service.Listen("api", c.API.Addr, a.server)
+	api, err := service.Listen("api", c.API.Addr, a.server, door)
 	if err != nil {
 		return errors.Join(err, ops.Close())
 	}
@@ -89,7 +94,7 @@ type app struct {
 }
 
 // open connects and checks. What it opened it closes again when it fails.
-func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error) {
+func open(ctx context.Context, c Config, tokens *access.Tokens, logger *zap.Logger) (_ *app, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	a := &app{id: c.id(), prefix: c.Redis.Prefix, maxAge: c.EpochMaxAge, metrics: metrics.New("producer")}
@@ -111,7 +116,7 @@ func open(ctx context.Context, c Config, logger *zap.Logger) (_ *app, err error)
 		return nil, err
 	}
 	a.server, err = server.New(clerk, server.NewMetrics(a.metrics, logger), server.Config{
-		MaxLines: c.MaxLines, ReserveAck: order.Level(c.ReserveAck), ConfirmAck: order.Level(c.ConfirmAck),
+		MaxLines: c.MaxLines, ReserveAck: order.Level(c.ReserveAck), ConfirmAck: order.Level(c.ConfirmAck), Tokens: tokens,
 	})
 	a.measure()
 	return a, err
@@ -122,10 +127,10 @@ func (a *app) openLedger(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
+	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
 		return err
 	}
-	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
+	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {
 		return err
 	}
 	rows, err := a.store.Shards(ctx)
@@ -151,7 +156,11 @@ func (a *app) openRedis(ctx context.Context, c Config, logger *zap.Logger) error
 	if err != nil {
 		return err
 	}
-	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, Name: Name, PoolSize: c.RedisConns}); err != nil {
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
+	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, RootCAs: roots, Name: Name, PoolSize: c.RedisConns}); err != nil {
 		return err
 	}
 	err = redisstock.CheckServer(ctx, a.rdb, c.Unsafe.checks())
@@ -213,8 +222,8 @@ func (a *app) measure() {
 
 // ops is ready when the producer would sell: Postgres was heard in time, and on every shard the very library that
 // decides orders says that this server process was opened under the epoch that Postgres names.
-func (a *app) ops() *service.Ops {
-	o := service.NewOps(a.metrics.Handler())
+func (a *app) ops(tokens *access.Tokens) *service.Ops {
+	o := service.NewOps(a.metrics.Handler(), tokens)
 	o.Check("postgres", func(context.Context) error {
 		if age := a.watch.Age(); age > a.maxAge {
 			return fmt.Errorf("no exchange for %v (%w): check that Postgres runs", age.Round(time.Millisecond), a.watch.Err())

@@ -1,6 +1,7 @@
 package producerapp
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +23,7 @@ type Config struct {
 	Redis    config.Redis    `embed:"" prefix:"redis-"`
 	Postgres config.Postgres `embed:"" prefix:"postgres-"`
 	Log      config.Log      `embed:"" prefix:"log-"`
+	Access   config.Access   `embed:""`
 
 	RedisConns  int           `name:"redis-conns" default:"16" help:"Connections to Redis at most, 4 to 256. Calls are shared by many orders: a few connections carry a full load."`
 	MaxLines    int           `name:"max-lines" default:"500" help:"Lines of one order at most, 1 to 1500. It bounds the bodies, too: 64 KiB and 128 bytes a line."`
@@ -54,7 +56,7 @@ func (c Config) Validate() error {
 	case c.EpochMaxAge < time.Second || c.EpochMaxAge > 24*time.Hour:
 		return config.Bound("epoch-max-age", c.EpochMaxAge, "use 1s to 24h")
 	}
-	return config.CheckID("producer-id", c.ProducerID)
+	return errors.Join(c.Access.Check("listen", c.API), c.Access.Check("ops-listen", c.Ops), config.CheckID("producer-id", c.ProducerID))
 }
 
 // id is the name of this process in the table of producers.

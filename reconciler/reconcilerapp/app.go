@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stockpipe/stockpipe/migrations"
+	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/audit"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/metrics"
@@ -64,7 +65,7 @@ func run(ctx context.Context, command string, c Config, out io.Writer) (int, err
 	}
 	switch {
 	case c.Healthcheck:
-		return exitOf(service.AskReady(ctx, c.Ops.Addr))
+		return exitOf(c.Access.AskReady(ctx, c.Ops))
 	case command == "prune":
 		return prune(ctx, c, out)
 	case c.Plan || c.Once || command == "once":
@@ -135,12 +136,16 @@ func initialise(ctx context.Context, c Config, out io.Writer) error {
 func Serve(ctx context.Context, c Config) error {
 	logger := c.Log.Logger("reconciler")
 	defer logger.Sync() //nolint:errcheck // stderr cannot always be synced, and nobody is left to tell
+	door, err := c.Access.Open(func(err error) { logger.Error("a change of the access files is not taken", zap.Error(err)) })
+	if err != nil {
+		return err
+	}
 	a, err := open(ctx, c, logger)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	ops, err := service.Listen("ops", c.Ops.Addr, a.ops())
+	ops, err := service.Listen("ops", c.Ops.Addr, a.ops(door.Tokens), door)
 	if err != nil {
 		return err
 	}
@@ -227,7 +232,11 @@ func (a *app) openRedis(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, Name: Name, PoolSize: c.RedisConns, Timeout: redisTimeout}); err != nil {
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
+	if a.rdb, err = redisstock.Connect(redisstock.Options{URL: url, RootCAs: roots, Name: Name, PoolSize: c.RedisConns, Timeout: redisTimeout}); err != nil {
 		return err
 	}
 	err = redisstock.CheckServer(ctx, a.rdb, c.Unsafe.checks())
@@ -283,8 +292,8 @@ func (a *app) listen(ctx context.Context) error {
 }
 
 // ops is ready when both servers answer: a standby is ready, too.
-func (a *app) ops() *service.Ops {
-	o := service.NewOps(a.metrics.Handler())
+func (a *app) ops(tokens *access.Tokens) *service.Ops {
+	o := service.NewOps(a.metrics.Handler(), tokens)
 	o.Check("postgres", func(ctx context.Context) error {
 		_, err := a.pulse.Now(ctx)
 		return err

@@ -30,6 +30,7 @@ type Config struct {
 	Keep     config.Retention `embed:""`
 	Ops      config.Listen    `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8083"`
 	Log      config.Log       `embed:"" prefix:"log-"`
+	Access   config.Access    `embed:""`
 
 	ReconcilerID string        `name:"reconciler-id" placeholder:"NAME" help:"Name of this process among the reconcilers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 	OnTampered   string        `name:"on-tampered" default:"freeze" enum:"freeze,ledger-wins" help:"What becomes of a SKU or order on which Redis and Postgres differ at the same position: freeze stops the SKU until an operator decides, ledger-wins takes the shard over, which puts what Postgres and the log say."`
@@ -188,6 +189,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Prune.OlderThan <= c.Keep.For:
 		return config.Bound("older-than", c.Prune.OlderThan, fmt.Sprintf("use an age above --retention, which is %v", c.Keep.For))
+	case c.Postgres.Pooled():
+		return config.Bound("postgres-mode", c.Postgres.Mode, "a reconciler listens, and locks while it migrates: give it --postgres-mode=direct and, in --postgres-url, the address of Postgres itself")
 	case c.AuditEvery < 100*time.Millisecond || c.AuditEvery > 24*time.Hour:
 		return config.Bound("audit-every", c.AuditEvery, "use 100ms to 24h")
 	case c.StuckAfter != 0 && (c.StuckAfter < time.Second || c.StuckAfter > 24*time.Hour):
@@ -197,7 +200,7 @@ func (c Config) Validate() error {
 	case c.RedisConns < 4 || c.RedisConns > 256:
 		return config.Bound("redis-conns", c.RedisConns, "use 4 to 256")
 	}
-	return nil
+	return c.Access.Check("ops-listen", c.Ops)
 }
 
 func (c Config) policy() repair.Policy { return repair.Policy(c.OnTampered) }

@@ -37,7 +37,11 @@ func status(ctx context.Context, c Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rdb, err := redisstock.Connect(redisstock.Options{URL: url, Name: Name, Timeout: redisTimeout})
+	roots, err := c.Redis.Roots()
+	if err != nil {
+		return err
+	}
+	rdb, err := redisstock.Connect(redisstock.Options{URL: url, RootCAs: roots, Name: Name, Timeout: redisTimeout})
 	if err != nil {
 		return err
 	}

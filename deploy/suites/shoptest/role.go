@@ -98,7 +98,11 @@ func (s *Shop) Environment(kind string) []string {
 	if s.Plan.PostgresOf != nil {
 		postgres = s.Plan.PostgresOf(kind)
 	}
-	env = append(env, "STOCKPIPE_REDIS_URL=redis://"+s.Address+"/0", "STOCKPIPE_POSTGRES_URL="+postgres)
+	link := "redis://" + s.Address + "/0"
+	if s.Plan.RedisOf != nil {
+		link = s.Plan.RedisOf(kind)
+	}
+	env = append(env, "STOCKPIPE_REDIS_URL="+link, "STOCKPIPE_POSTGRES_URL="+postgres)
 	if zone := s.Plan.Zones[kind]; zone != "" {
 		env = append(env, "TZ="+zone)
 	}

@@ -54,6 +54,7 @@ type Plan struct {
 	ConsumerArgs   []string
 	ReconcilerArgs []string
 	PostgresOf     func(kind string) string // URL for a kind of role; nil: the database's own
+	RedisOf        func(kind string) string // URL for a kind of role; nil: that of Shop.Address
 }
 
 // A Shop is a whole stockpipe of one row's own: a Redis, a database, and real processes.

@@ -3,8 +3,8 @@
 // and servers of a test's own where it restarts or kills them.
 //
 // A test package calls Main from its TestMain. A missing server program fails
-// the tests with the command that installs it; nothing is skipped, and the
-// servers that STOCKPIPE_… variables name are never touched by tests.
+// the tests with the command that installs it; only a missing pgbouncer skips
+// those that need it, loudly. The servers that STOCKPIPE_… variables name are never touched by tests.
 package sandboxtest
 
 import (
@@ -223,4 +223,22 @@ func Eventually(t testing.TB, timeout time.Duration, condition func() error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// Pooler is a pgbouncer of the test's own before a Postgres. It is the one
+// server that not every machine has: without it the test is skipped, and says
+// what installs it.
+func Pooler(t testing.TB, options sandbox.PoolerOptions) *sandbox.Pooler {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	pooler, err := Stack(t).StartPooler(ctx, options)
+	if errors.Is(err, sandbox.ErrNoBinary) {
+		t.Skipf("NOTHING IS SHOWN BEHIND A POOLER: %v", err)
+	}
+	if err != nil {
+		t.Fatalf("sandboxtest: %v", err)
+	}
+	t.Cleanup(func() { closed(t, pooler) })
+	return pooler
 }

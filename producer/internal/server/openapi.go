@@ -16,7 +16,7 @@ import (
 
 // everywhere are the problems that any route may answer; with a body come those of bodies.
 var (
-	everywhere = []string{api.CodeInvalid, api.CodeInternal}
+	everywhere = []string{api.CodeUnauthorized, api.CodeForbidden, api.CodeInvalid, api.CodeInternal}
 	ofBodies   = []string{api.CodeMalformed, api.CodeTooLarge, api.CodeMediaType}
 )
 
@@ -38,7 +38,7 @@ func buildSpec() ([]byte, error) {
 			Description: "Reservations of stock. Every call may be sent again: order ids and document ids make it idempotent. JSON is strict: unknown fields, duplicate names, fractions and trailing data are refused, and nothing is written then. Bodies may have 64 KiB and 128 bytes for every line that an order may have (--max-lines), bulk requests 4 MiB. SKUs in paths are percent-encoded (a slash is %2F).",
 		},
 		Paths:      map[string]*huma.PathItem{},
-		Components: &huma.Components{Schemas: schemas},
+		Components: &huma.Components{Schemas: schemas, SecuritySchemes: securitySchemes()},
 	}
 	for i := range routes {
 		rt := &routes[i]
@@ -68,7 +68,7 @@ func buildSpec() ([]byte, error) {
 
 func describe(rt *route, schemas huma.Registry) *huma.Operation {
 	op := &huma.Operation{
-		OperationID: rt.name, Summary: rt.summary, Description: rt.detail,
+		OperationID: rt.name, Summary: rt.summary, Description: rt.detail, Security: security(rt),
 		Parameters: parameters(rt), Responses: map[string]*huma.Response{},
 	}
 	codes := append(slices.Clone(rt.codes), everywhere...)

@@ -24,7 +24,8 @@ type description struct {
 	OpenAPI    string `json:"openapi"`
 	Paths      map[string]map[string]operation
 	Components struct {
-		Schemas map[string]struct {
+		SecuritySchemes map[string]struct{ Type, Scheme string }
+		Schemas         map[string]struct {
 			Properties           map[string]any
 			AdditionalProperties any `json:"additionalProperties"`
 		}
@@ -33,6 +34,7 @@ type description struct {
 
 type operation struct {
 	OperationID string `json:"operationId"`
+	Security    []map[string][]string
 	Responses   map[string]struct {
 		Description string
 		Content     map[string]any

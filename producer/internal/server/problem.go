@@ -21,6 +21,8 @@ type kind struct {
 // kinds maps every code to its status. Nothing else in the server names the status of a problem.
 var kinds = map[string]kind{
 	api.CodeMalformed:    {http.StatusBadRequest, "Not JSON"},
+	api.CodeUnauthorized: {http.StatusUnauthorized, "No valid token"},
+	api.CodeForbidden:    {http.StatusForbidden, "Token lacks a scope"},
 	api.CodeNotFound:     {http.StatusNotFound, "No such path"},
 	api.CodeUnknownSKU:   {http.StatusNotFound, "Unknown SKU"},
 	api.CodeUnknownOrder: {http.StatusNotFound, "Unknown order"},

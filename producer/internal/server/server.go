@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/api"
 	"github.com/stockpipe/stockpipe/pkg/order"
 	"github.com/stockpipe/stockpipe/pkg/stock"
@@ -37,6 +38,8 @@ type Config struct {
 	MaxLines   int         // lines of one order, the bound that the Clerk has, too; 0 = stock.DefaultMaxLines
 	ReserveAck order.Level // of a reservation that names none; "" = Memory
 	ConfirmAck order.Level // of a confirm or sale that names none; "" = Persisted
+
+	Tokens *access.Tokens // who may call what; nil: everybody everything
 }
 
 // A Server is the HTTP handler of /v1. Safe for concurrent use.
@@ -92,6 +95,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name = rt.name
+	if p := s.admit(w, r, rt); p != nil {
+		status = writeProblem(w, p)
+		return
+	}
 	status = rt.handle(s, w, r, arg)
 }
 
