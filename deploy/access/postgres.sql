@@ -40,7 +40,9 @@ grant select on goose_db_version, ledger, shard, epoch_end, sku, stock, reservat
     to stockpipe_producer, stockpipe_consumer, stockpipe_reconciler;
 
 -- The producer writes SKUs and documents, shortfalls and its own heartbeat. Stock and orders it changes in Redis only.
-grant insert, update (deleted) on sku to stockpipe_producer; -- update: to lock the rows of a document's SKUs
+grant insert, update (deleted) on sku to stockpipe_producer; -- update: to lock the rows of a document's SKUs, and to delete one
+grant select, update (shard) on forgetting to stockpipe_producer; -- to lock, as the row of a document's order: nothing is changed
+grant update (shard) on reservation to stockpipe_producer;
 grant select, update on sequence sku_number_seq to stockpipe_producer, stockpipe_consumer;
 grant insert on stock_document, outcome to stockpipe_producer;
 grant select, insert, update, delete on producer to stockpipe_producer;
@@ -49,7 +51,8 @@ grant select, insert, update, delete on producer to stockpipe_producer;
 grant update (applied, state, reason, changed, claim, claim_nonce) on shard to stockpipe_consumer;
 grant select, insert on event, orphan to stockpipe_consumer;
 grant insert, update on stock, reservation to stockpipe_consumer;
-grant insert on reservation_line, sku, dead_event to stockpipe_consumer; -- sku: rebuilt from the log
+grant insert, update (now, fulfilled, returned), delete on reservation_line to stockpipe_consumer; -- delete: what a replace brought and took
+grant insert on sku, dead_event to stockpipe_consumer; -- sku: rebuilt from the log
 grant insert, update (state, epoch, seq, idx, settled) on stock_document to stockpipe_consumer;
 grant select, insert, update on assignment to stockpipe_consumer;
 grant select, insert, update, delete on consumer to stockpipe_consumer;
@@ -58,7 +61,9 @@ grant select, insert, update, delete on consumer to stockpipe_consumer;
 grant select on all tables in schema public to stockpipe_reconciler;
 grant insert, update on shard to stockpipe_reconciler;
 grant insert on epoch_end, epoch_digest to stockpipe_reconciler;
-grant update (deadline_ms) on stock_document to stockpipe_reconciler;
+grant update (deadline_ms, pruned) on stock_document to stockpipe_reconciler;
+grant insert, update on forgetting to stockpipe_reconciler;
+grant delete on reservation, reservation_line to stockpipe_reconciler; -- prune
 grant insert, update on turn, repair to stockpipe_reconciler;
 grant delete on producer to stockpipe_reconciler;
 

@@ -4,7 +4,7 @@ package api
 type AmendRequest struct {
 	DocumentID string `json:"document_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._:-]+$" doc:"Unique for ever; sent again it answers the original outcome and moves nothing."`
 	Attempt    int64  `json:"attempt,omitempty" minimum:"1" maximum:"999999999" doc:"The attempt that is meant; absent means the newest."`
-	Lines      []Line `json:"lines,omitzero" minItems:"1" maxItems:"256" nullable:"false" doc:"Units of this document, not what shall stand; absent means all that is left of the order. An order of more than 256 lines takes several documents."`
+	Lines      []Line `json:"lines,omitzero" minItems:"1" maxItems:"1500" nullable:"false" doc:"Units of this document, not what shall stand; absent means all that is left of the order."`
 	Reason     string `json:"reason,omitempty" maxLength:"32" pattern:"^[A-Za-z0-9._-]+$" doc:"A code for reports: shipped or cancelled unless told otherwise."`
 	Note       string `json:"note,omitempty" maxLength:"1024" doc:"Free text; it never leaves Postgres."`
 	Ack        string `json:"ack,omitempty" enum:"memory,persisted" default:"persisted" doc:"The level to wait for."`
@@ -14,7 +14,7 @@ type AmendRequest struct {
 type ReturnRequest struct {
 	DocumentID string `json:"document_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._:-]+$" doc:"Unique for ever; sent again it answers the original outcome and moves nothing."`
 	Attempt    int64  `json:"attempt,omitempty" minimum:"1" maximum:"999999999" doc:"The attempt that is meant; absent means the newest."`
-	Lines      []Line `json:"lines,omitzero" minItems:"1" maxItems:"256" nullable:"false" doc:"Units of this document; absent means all that was shipped and is not back."`
+	Lines      []Line `json:"lines,omitzero" minItems:"1" maxItems:"1500" nullable:"false" doc:"Units of this document; absent means all that was shipped and is not back."`
 	Scrap      bool   `json:"scrap,omitempty" doc:"They are not for sale: it is recorded, and nothing moves."`
 	Reason     string `json:"reason,omitempty" maxLength:"32" pattern:"^[A-Za-z0-9._-]+$" default:"returned" doc:"A code for reports."`
 	Note       string `json:"note,omitempty" maxLength:"1024" doc:"Free text; it never leaves Postgres."`

@@ -10,78 +10,45 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// settings adds, to the last hole, the settings of SKUs that Redis has and that nothing left of the log sets.
+// settings adds, to the last hole, the settings of SKUs that Redis has and that nothing left of the log sets. What the
+// log sets behind the hole has the last word, whatever stands in front of it.
 func (f *filler) settings() {
-	last := len(f.out.Holes) - 1
 	now := map[int64]stock.Settings{}
 	for sku, field := range f.Stock {
 		now[sku] = field.Settings
 	}
-	behind := map[int64]stock.Change{}
 	for i := range f.Entries {
-		e := &f.Entries[i]
-		for j := range e.Ops {
-			op := &e.Ops[j]
-			if op.Kind != stock.Configure {
-				continue
-			}
-			sku := op.Lines[0].SKU
-			now[sku] = op.Change.Apply(now[sku])
-			if e.Seq > f.out.Holes[last].Last {
-				if _, some := behind[sku]; !some {
-					behind[sku] = stock.Kept
-				}
-				behind[sku] = both(behind[sku], op.Change)
+		for j := range f.Entries[i].Ops {
+			if op := &f.Entries[i].Ops[j]; op.Kind == stock.Configure {
+				now[op.Lines[0].SKU] = op.Change.Apply(now[op.Lines[0].SKU])
 			}
 		}
 	}
+	last := len(f.out.Holes) - 1
 	for _, sku := range slices.Sorted(maps.Keys(f.State)) {
-		later, some := behind[sku]
-		if !some {
-			later = stock.Kept
+		change := between(now[sku], f.State[sku].Settings)
+		if change != stock.Kept && f.Doubt[sku] == "" {
+			f.bundles[last] = append(f.bundles[last], &bundle{phase: phaseSettings, ops: []stock.Operation{configure("~~gap:set", sku, change)}})
 		}
-		change := between(now[sku], f.State[sku].Settings, later)
-		if change == stock.Kept || f.Doubt[sku] != "" {
-			continue
-		}
-		f.bundles[last] = append(f.bundles[last], &bundle{phase: phaseSettings, ops: []stock.Operation{configure("~~gap:set", sku, change)}})
 	}
 }
 
-// both is a change that sets what either of two sets; to what does not matter to whoever asks only what was set.
-func both(a, b stock.Change) stock.Change {
-	if b.Opens != stock.Keep {
-		a.Opens = b.Opens
-	}
-	if b.Limit != stock.Keep {
-		a.Limit = b.Limit
-	}
-	if b.Frozen != stock.KeepIt {
-		a.Frozen = b.Frozen
-	}
-	if b.Closed != stock.KeepIt {
-		a.Closed = b.Closed
-	}
-	return a
-}
-
-// between leads from some settings to others, but for what is set later anyway.
-func between(now, want stock.Settings, later stock.Change) stock.Change {
+// between leads from some settings to others.
+func between(now, want stock.Settings) stock.Change {
 	change := stock.Kept
-	if later.Opens == stock.Keep && now.OpensMillis != want.OpensMillis {
+	if now.OpensMillis != want.OpensMillis {
 		change.Opens = want.OpensMillis
 	}
-	if later.Limit == stock.Keep && now.Limit != want.Limit {
+	if now.Limit != want.Limit {
 		change.Limit = want.Limit
 	}
-	change.Frozen = switched(now.Frozen, want.Frozen, later.Frozen)
-	change.Closed = switched(now.Closed, want.Closed, later.Closed)
+	change.Frozen, change.Closed = switched(now.Frozen, want.Frozen), switched(now.Closed, want.Closed)
 	return change
 }
 
-func switched(now, want bool, later stock.Switch) stock.Switch {
+func switched(now, want bool) stock.Switch {
 	switch {
-	case later != stock.KeepIt || now == want:
+	case now == want:
 		return stock.KeepIt
 	case want:
 		return stock.On

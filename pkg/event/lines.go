@@ -173,7 +173,7 @@ func appendMovements(b []byte, lines stock.Lines) []byte {
 
 func parseMovements(text string) (stock.Lines, bool) {
 	n := strings.Count(text, ",") + 1
-	if text == "" || n > stock.MaxCallLines {
+	if text == "" || n > stock.MaxOrderLines {
 		return nil, false
 	}
 	lines := make(stock.Lines, 0, n)

@@ -41,14 +41,14 @@ func TestForeignBodiesAreUnreadable(t *testing.T) {
 		bodies = append(bodies, "R"+n+"|1|1=1", "R900000|"+n+"|1=1", "R900000|1|"+n+"=1", "R900000|1|1="+n, "C"+n, "L"+n, "X"+n, "E"+n, "O1-"+n, "O"+n+"-1",
 			"M"+n+"|adjust|x|1=+1", "M1|adjust|x|"+n+"=+1", "M1|adjust|x|1=+"+n, "N"+n+"|1=1|a", "N1|"+n+"=1|a", "N1|1="+n+"|a", "T"+n+"|0||0", "T1|"+n+"||0", "T1|0||"+n)
 	}
-	bodies = append(bodies, "S|1|"+manyLines(1501), "P1|"+manyLines(1501), "C1|"+manyLines(1501), "M1|cancel|x|"+strings.ReplaceAll(manyLines(257), "=", "=+")+"|o|1|1", "M1|adjust|x|"+strings.ReplaceAll(manyLines(257), "=", "=+"))
+	bodies = append(bodies, "S|1|"+manyLines(1501), "P1|"+manyLines(1501), "C1|"+manyLines(1501), "M1|cancel|x|"+strings.ReplaceAll(manyLines(1501), "=", "=+")+"|o|1|1", "M1|adjust|x|"+strings.ReplaceAll(manyLines(1501), "=", "=+"))
 	for _, body := range bodies {
 		var unreadable *event.UnreadableError
 		if op, err := event.ParseBody(body); !errors.As(err, &unreadable) {
 			t.Errorf("%.60q is read as %+v, %v", body, op, err)
 		}
 	}
-	for _, body := range []string{"S|1|" + manyLines(1500), "P1|" + manyLines(1500), "C1|" + manyLines(1500), "M1|cancel|x|" + strings.ReplaceAll(manyLines(256), "=", "=+") + "|o|1|1", "M1|cancel|x|1=+1|" + strings.Repeat("o", 64) + "|999999999|0", "M1|adjust|x|" + strings.ReplaceAll(manyLines(256), "=", "=+")} {
+	for _, body := range []string{"S|1|" + manyLines(1500), "P1|" + manyLines(1500), "C1|" + manyLines(1500), "M1|cancel|x|" + strings.ReplaceAll(manyLines(1500), "=", "=+") + "|o|1|1", "M1|cancel|x|1=+1|" + strings.Repeat("o", 64) + "|999999999|0", "M1|adjust|x|" + strings.ReplaceAll(manyLines(1500), "=", "=+")} {
 		if _, err := event.ParseBody(body); err != nil {
 			t.Errorf("%.60q: %v", body, err)
 		}

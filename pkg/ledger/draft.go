@@ -19,7 +19,7 @@ import (
 //	return           units that came back, above 0; no lines mean all that was shipped of the order and is not back
 //	count            units that were counted, from 0
 //
-// Lines of one SKU are summed, at most stock.MaxCallLines, all of one shard.
+// Lines of one SKU are summed, at most stock.MaxOrderLines, all of one shard.
 type NewDocument struct {
 	ID             string // the client's own
 	Kind           string // one of the stock.Document… words, an opening excepted

@@ -14,8 +14,8 @@ import (
 // summed adds lines of one SKU up and orders them, so that two writings of one document compare as equal. Every line
 // and every sum must lie between the bounds, and may be 0 only where the lower bound is.
 func summed(lines []stock.Line, low, high int64, remedy string) (stock.Lines, error) {
-	if len(lines) == 0 || len(lines) > stock.MaxCallLines {
-		return nil, stock.BadField("lines", fmt.Sprint(len(lines)), fmt.Sprintf("use 1 to %d lines", stock.MaxCallLines))
+	if len(lines) == 0 || len(lines) > stock.MaxOrderLines {
+		return nil, stock.BadField("lines", fmt.Sprint(len(lines)), fmt.Sprintf("use 1 to %d lines", stock.MaxOrderLines))
 	}
 	sums := make(map[int64]int64, len(lines))
 	for i, line := range lines {

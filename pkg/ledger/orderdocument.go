@@ -173,12 +173,9 @@ func (o *orderRule) fill() error {
 				told = append(told, stock.Line{SKU: l.SKU, Asked: l.Open, Now: l.Open})
 			}
 		}
-		switch {
-		case len(told) == 0:
+		if len(told) == 0 {
 			refused.Lines = o.open
 			return refused
-		case len(told) > stock.MaxCallLines:
-			return stock.BadField("lines", fmt.Sprint(len(told)), fmt.Sprintf("the order has more lines than one document: name at most %d of them in each", stock.MaxCallLines))
 		}
 		o.lines, o.units = o.moves(told)
 		return nil

@@ -17,9 +17,8 @@ type Amendment struct {
 	Kind       string // stock.DocumentFulfil, stock.DocumentCancel or stock.DocumentReturn
 	OrderID    string
 	Attempt    int64 // that is meant; 0: the newest
-	// Lines are the units of this document, 1 to 1,000,000, the same SKU on several lines summed, at most
-	// stock.MaxCallLines. Nil: all that is left of the order, which may have no more lines than that; of a return all that
-	// was shipped and is not back.
+	// Lines are the units of this document, 1 to 1,000,000, the same SKU on several lines summed, as many as an order may
+	// have. Nil: all that is left of the order; of a return all that was shipped and is not back.
 	Lines  []Line
 	Scrap  bool   // return: the units are not for sale
 	Reason string // a code of 1 to 32 characters
@@ -74,9 +73,6 @@ func (c *Clerk) checkAmendment(a *Amendment) error {
 	if a.Lines != nil {
 		if err := c.checkLines(a.Lines, 1); err != nil {
 			return err
-		}
-		if len(a.Lines) > stock.MaxCallLines {
-			return stock.BadField("lines", strconv.Itoa(len(a.Lines)), fmt.Sprintf("use at most %d lines in one document", stock.MaxCallLines))
 		}
 	}
 	return checkPaper(a.DocumentID, a.Reason, a.Note, a.Ack)

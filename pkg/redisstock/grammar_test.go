@@ -151,7 +151,7 @@ func TestBothParsersAgreeOnHostileCalls(t *testing.T) {
 		"U1|9 a", "U1| a", "U1 a", "U0|9 a", "U1|9|9 a", "U1|-9 a", "U1|09 a", "U1|9007199254740991 a", "U1|9007199254740992 a", "U1|9 a,u", "P1|1=1 a", "P1|1=1,2=1 a", "P1|1=0 a", "P1|1=1:1 a", "P1|0=1:2 a", "P1| a", "P1 a", "P0|1=1 a", "P1|1=1|k a", "P1|1=1 a,u", "P1|" + orderLines(1500) + " a", "P1|" + orderLines(1501) + " a",
 		"M9|fulfil|x|1=-1|o|1|1 ~a", "M9|fulfil|x|1=+1|o|1|1 ~a", "M9|fulfil|x|1=+0|o|1|1 ~a", "M9|fulfil|x|1=-1 ~a", "M9|cancel|x|1=+1|o|1|1 ~a", "M9|cancel|x|1=-1|o|1|1 ~a", "M9|cancel|x|1=+1|o|1|1 ~a,u", "M9|fulfil|x|1=-1|o|1|1 ~a,u", "M9|return|x|1=+1 ~a", "M9|return|x|1=+0 ~a", "M9|return|x|1=-1 ~a", "M9|return|x|1=+1|o|1|0 ~a",
 		"M9|receive|x|1=+1|o|1|1 ~a", "M9|count|x|1=+0 ~a", "M9|count|x|1=-3 ~a", "M9|cancel|x|1=+1|o|0|1 ~a", "M9|cancel|x|1=+1|o|1|1000000000 ~a", "M9|cancel|x|1=+1|o|01|1 ~a", "M9|cancel|x|1=+1|~o|1|1 ~a", "M9|cancel|x|1=+1||1|1 ~a", "M9|cancel|x|1=+1|o|1 ~a", "M9|cancel|x|1=+1|o|1|1| ~a", "M9|cancel|x|1=+1|" + strings.Repeat("o", 64) + "|1|1 ~a", "M9|cancel|x|1=+1|" + strings.Repeat("o", 65) + "|1|1 ~a", "M9|return|x|1=+1| ~a",
-		"S|1|" + orderLines(1500) + " a", "S|1|" + orderLines(1501) + " a", "M9|adjust|x|" + strings.ReplaceAll(orderLines(256), "=", "=+") + " ~a", "M9|adjust|x|" + strings.ReplaceAll(orderLines(257), "=", "=+") + " ~a",
+		"S|1|" + orderLines(1500) + " a", "S|1|" + orderLines(1501) + " a", "M9|adjust|x|" + strings.ReplaceAll(orderLines(1500), "=", "=+") + " ~a", "M9|adjust|x|" + strings.ReplaceAll(orderLines(1501), "=", "=+") + " ~a",
 		strings.Repeat("x", 1<<20), r + " " + strings.Repeat("i", 1<<20), strings.Repeat(" ", 1<<16), strings.Repeat(";", 1<<16), r + strings.Repeat(" a", 1<<16),
 	}
 	for _, n := range []string{

@@ -259,3 +259,54 @@ func TestForgetDropsOnlyWhatRestsWhereTheLedgerKnowsIt(t *testing.T) {
 		t.Errorf("nothing to forget: %d, %v", n, err)
 	}
 }
+
+func TestAnExtensionIsBounded(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 10)
+	held := s.do(reserve("a", one(1, 1))).Reservation.ExpiresMillis
+	const day = 24 * 3_600_000
+	extend := func(until int64) stock.Outcome {
+		return s.do(stock.Operation{Kind: stock.Extend, ID: "a", Attempt: 1, Until: until})
+	}
+	for _, step := range []struct {
+		until int64
+		code  stock.Code
+		ends  int64
+	}{
+		{held + 1000, stock.Accepted, held + 1000},
+		{held + 1000, stock.Replayed, held + 1000},
+		{held, stock.Replayed, held + 1000}, // never shorter
+		{held + day, stock.OutOfBounds, 0},
+		{held - 900_000 + day, stock.Accepted, held - 900_000 + day},
+	} {
+		if out := extend(step.until); out.Code != step.code || out.Reservation.ExpiresMillis != step.ends {
+			t.Errorf("until %+d: %+v", step.until-held, out)
+		}
+	}
+	s.do(move(stock.Confirm, "a"))
+	if out := extend(held + day); out.Code != stock.Replayed || out.Reservation.State != stock.Confirmed {
+		t.Errorf("of a confirmed order: %+v", out)
+	}
+}
+
+func TestAnOrderIsKnownByWhatWasAskedFirst(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 10)
+	s.sku(2, 10)
+	s.sku(3, 10)
+	first := reserve("a", one(2, 2))
+	s.do(first)
+	for _, lines := range []stock.Lines{{one(1, 1), one(2, 1)}, {one(2, 2), one(3, 1)}, {one(1, 1), one(3, 4)}} {
+		if out := s.do(stock.Operation{Kind: stock.Replace, ID: "a", Attempt: 1, Lines: lines}); out.Code != stock.Accepted {
+			t.Errorf("%+v", out)
+		}
+		if out := s.do(first); out.Code != stock.Replayed {
+			t.Errorf("after a replace by %v: %+v", lines, out)
+		}
+		if out := s.do(reserve("a", lines...)); out.Code != stock.Conflict {
+			t.Errorf("what stands was never asked: %+v", out)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func testsOf(t *testing.T, pkg string) []string {
 
 // cheap is a mutation of a package whose tests need no server.
 func cheap(old, broken string) mutant {
-	return mutant{part: "fold", name: "cheap", file: goBook, old: old, new: broken, pkg: events,
+	return mutant{part: "fold", name: "cheap", file: goHold, old: old, new: broken, pkg: events,
 		by: []string{"TestNeedsNamesWhatTheEntriesDidNotMake", "TestOperationsMoveUnits"}}
 }
 
@@ -126,7 +126,7 @@ func TestTheCheckerTellsDeadMutantsFromLiving(t *testing.T) {
 func endless() mutant {
 	m := cheap("func (b *Book) document(op *stock.Operation, before *stock.Reservation) (*stock.Reservation, string) {",
 		"func (b *Book) document(op *stock.Operation, before *stock.Reservation) (*stock.Reservation, string) {\n\tfor op != nil {\n\t}")
-	m.name = "endless"
+	m.name, m.file = "endless", "pkg/event/document.go"
 	return m
 }
 

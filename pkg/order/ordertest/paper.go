@@ -111,7 +111,7 @@ func (w *World) WriteOrder(_ context.Context, d order.OrderDraft, now int64) (or
 	if err != nil {
 		return order.Paper{}, false, err
 	}
-	if len(lines) > stock.MaxCallLines {
+	if len(lines) > stock.MaxOrderLines {
 		return order.Paper{}, false, stock.BadField("lines", fmt.Sprint(len(lines)), "name the lines, in several documents")
 	}
 	op := stock.Operation{Document: d.Kind, Reason: d.Reason, Order: stock.OrderRef{ID: d.Order, Key: row.Attempt, Asked: row.Attempt}}

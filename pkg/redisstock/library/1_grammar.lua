@@ -176,7 +176,7 @@ function readers.M(text)
   local deadline, document, reason, lines, rest = match(text, '^M(%d+)|([%w._-]+)|([%w._-]+)|([^|]+)(.*)$')
   local op = { deadline = whole(deadline, MAX_STOCK, 16), text = lines, lines = lines and readLines(lines, '~') }
   local kind = DOCUMENTS[document]
-  if not op.deadline or not op.lines or not kind or op.lines.n > MAX_LINES or #reason > 32 then return nil end
+  if not op.deadline or not op.lines or not kind or #reason > 32 then return nil end
   op.available, op.committed, op.named = kind[1], kind[2], document == 'cancel'
   if rest ~= '' then
     local order, key, asked = match(rest, '^|([%w._:-]+)|(%d+)|(%d+)$')

@@ -49,7 +49,7 @@ func (sh *sheet) amendBody(a *order.Amendment, maxLines int) error {
 		case "attempt":
 			a.Attempt, err = d.whole("attempt", 1, stock.MaxAttempt)
 		case "lines":
-			a.Lines, err = d.orderLines(min(maxLines, stock.MaxCallLines), 1)
+			a.Lines, err = d.orderLines(maxLines, 1)
 		case "scrap":
 			if a.Kind != stock.DocumentReturn {
 				return d.unknown(name, fields)

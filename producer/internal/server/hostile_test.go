@@ -237,7 +237,7 @@ func TestHostileCallsOfOtherRoutesAreRefused(t *testing.T) {
 		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","attempt":0}`, "422 invalid attempt"},
 		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[]}`, "422 invalid lines"},
 		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[{"sku":"tea","quantity":0}]}`, "422 invalid lines[0].quantity"},
-		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[` + many(257, `{"sku":"tea","quantity":1}`) + `]}`, "422 invalid lines"},
+		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","lines":[` + many(1501, `{"sku":"tea","quantity":1}`) + `]}`, "422 invalid lines"},
 		{"POST", "/v1/reservations/o1/fulfil", `{"document_id":"d1","scrap":true}`, "422 invalid scrap"},
 		{"POST", "/v1/reservations/o1/cancel", `{"document_id":"d1","reason":"changed mind"}`, "422 invalid reason"},
 		{"POST", "/v1/reservations/o1/cancel", `{"document_id":"d1","reason":""}`, "422 invalid reason"},

@@ -207,9 +207,6 @@ func (w *ward) known(ctx context.Context, view audit.View, lost *audit.Gap) erro
 			}
 		}
 	}
-	if err := w.waiting(ctx, lost, named); err != nil {
-		return err
-	}
 	var orders, papers []string
 	for id := range named {
 		switch {
@@ -229,6 +226,7 @@ func (w *ward) known(ctx context.Context, view audit.View, lost *audit.Gap) erro
 			lost.Orders[id] = order.Reservation
 		}
 	}
+	lost.Documents = map[string]stock.Operation{}
 	for part := range slices.Chunk(papers, audit.DefaultPage) {
 		found, err := w.Ledger.WaitingDocuments(ctx, w.number, part)
 		if err != nil {
@@ -239,31 +237,6 @@ func (w *ward) known(ctx context.Context, view audit.View, lost *audit.Gap) erro
 		}
 	}
 	return nil
-}
-
-// waiting reads all documents that wait, those of orders above all: one that may have been settled in the gap, and may
-// not, makes what became of its order a guess. Their orders are named, too.
-func (w *ward) waiting(ctx context.Context, lost *audit.Gap, named map[string]bool) error {
-	lost.Documents = map[string]stock.Operation{}
-	for after := ""; ; {
-		page, err := w.Ledger.PendingDocuments(ctx, w.number, 0, after, documentPage)
-		if err != nil {
-			return err
-		}
-		for _, doc := range page {
-			after = doc.ID
-			lost.Documents[stock.DocumentID(doc.ID)] = doc.Operation()
-			if doc.Order.ID != "" {
-				named[doc.Order.ID] = true
-			}
-		}
-		if len(lost.Documents) > maxDocuments {
-			return fmt.Errorf("more than %d documents wait: too many to say what they did, take the shard over", maxDocuments)
-		}
-		if len(page) < documentPage {
-			return nil
-		}
-	}
 }
 
 // GapFill is the operator's verb for entries that were lost before Postgres had them. What Redis still knows of them
