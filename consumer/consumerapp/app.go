@@ -128,7 +128,7 @@ func (a *app) openLedger(ctx context.Context, c Config) (shards int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if a.work, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
+	if a.work, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns, Retention: c.Keep.For}); err != nil {
 		return 0, err
 	}
 	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {

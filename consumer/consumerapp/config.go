@@ -14,11 +14,12 @@ const (
 
 // Config is every setting of a consumer; the defaults work against the local stack.
 type Config struct {
-	Redis    config.Redis    `embed:"" prefix:"redis-"`
-	Postgres config.Postgres `embed:"" prefix:"postgres-"`
-	Ops      config.Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
-	Log      config.Log      `embed:"" prefix:"log-"`
-	Access   config.Access   `embed:""`
+	Redis    config.Redis     `embed:"" prefix:"redis-"`
+	Postgres config.Postgres  `embed:"" prefix:"postgres-"`
+	Ops      config.Listen    `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8082"`
+	Log      config.Log       `embed:"" prefix:"log-"`
+	Access   config.Access    `embed:""`
+	Keep     config.Retention `embed:""`
 
 	ConsumerID string        `name:"consumer-id" placeholder:"NAME" help:"Name of this process among the consumers, 1 to 64 of A-Z a-z 0-9 . _ : - and nobody else's. By default made of host, process id and chance."`
 	Block      time.Duration `name:"block" default:"1s" help:"How long one read of the log waits for something new, 10ms to 5s."`

@@ -127,7 +127,7 @@ func (a *app) openLedger(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns}); err != nil {
+	if a.store, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name, MaxConns: c.Postgres.MaxConns, Retention: c.Keep.For}); err != nil {
 		return err
 	}
 	if a.pulse, err = ledger.Open(ctx, ledger.Config{URL: url, Pooled: c.Postgres.Pooled(), Name: Name + " heartbeat", MaxConns: pulseConns}); err != nil {

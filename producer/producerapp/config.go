@@ -18,12 +18,13 @@ const (
 
 // Config is every setting of a producer; the defaults work against the local stack.
 type Config struct {
-	API      config.Listen   `embed:"" set:"listen=127.0.0.1:8080"`
-	Ops      config.Listen   `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8081"`
-	Redis    config.Redis    `embed:"" prefix:"redis-"`
-	Postgres config.Postgres `embed:"" prefix:"postgres-"`
-	Log      config.Log      `embed:"" prefix:"log-"`
-	Access   config.Access   `embed:""`
+	API      config.Listen    `embed:"" set:"listen=127.0.0.1:8080"`
+	Ops      config.Listen    `embed:"" prefix:"ops-" set:"listen=127.0.0.1:8081"`
+	Redis    config.Redis     `embed:"" prefix:"redis-"`
+	Postgres config.Postgres  `embed:"" prefix:"postgres-"`
+	Log      config.Log       `embed:"" prefix:"log-"`
+	Access   config.Access    `embed:""`
+	Keep     config.Retention `embed:""`
 
 	RedisConns  int           `name:"redis-conns" default:"16" help:"Connections to Redis at most, 4 to 256. Calls are shared by many orders: a few connections carry a full load."`
 	MaxLines    int           `name:"max-lines" default:"500" help:"Lines of one order at most, 1 to 1500. It bounds the bodies, too: 64 KiB and 128 bytes a line."`
