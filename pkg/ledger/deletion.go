@@ -50,10 +50,8 @@ func (l *Ledger) MarkDeleted(ctx context.Context, number int64) error {
 }
 
 func markDeleted(ctx context.Context, tx pgx.Tx, number int64) error {
-	// The shard's row first: from here on nothing is applied, and what is persisted is what stands.
-	if _, err := tx.Exec(ctx, lockShardOf+`(select shard from sku where number = $1) for no key update`, number); err != nil {
-		return err
-	}
+	// The SKU's row keeps new documents out. The shard goes on being applied: once the closing is, no entry behind it can
+	// take units of the SKU.
 	var shard int64
 	var deleted bool
 	err := tx.QueryRow(ctx, lockSKU, number).Scan(&shard, &deleted)

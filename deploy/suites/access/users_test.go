@@ -47,6 +47,7 @@ func TestTheShippedUsersCanDoTheWholeWork(t *testing.T) {
 	state(k.Shop, "slow", "expired")
 	confirm(k.Shop, "slow") // late: taken again
 	documents(t, k)
+	lifecycle(t, k)
 	shortfall(t, k)
 
 	// The owner of the shard dies, and another applies on.
@@ -79,6 +80,7 @@ func TestTheShippedUsersCanDoTheWholeWork(t *testing.T) {
 	k.command("audit", "--every-order")
 	k.command("verify")
 	k.command("explain", "paid")
+	k.command("prune", "--older-than", "48h")
 	k.command("status")
 	k.command("--once")
 	k.noRefusals()
@@ -96,6 +98,53 @@ func documents(t *testing.T, k *keptShop) {
 	if p := new(api.Problem); !errors.As(err, &p) || p.Code != api.CodeRefused {
 		t.Errorf("more out than there is: %v", err)
 	}
+}
+
+// lifecycle is what else an order can go through, a limit that is counted without an operator, and a SKU that is deleted.
+func lifecycle(t *testing.T, k *keptShop) {
+	t.Helper()
+	k.Supply(50, "cup", "gone")
+	shop, ctx := k.Patient(0), t.Context()
+	cups := func(units int64) []api.Line { return []api.Line{{SKU: "cup", Quantity: units}} }
+	_, err := shop.Reserve(ctx, &api.ReserveRequest{OrderID: "cart", Buyer: "ann", Lines: cups(60), Policy: "partial", TTL: 600})
+	shoptest.Need(t, err)
+	_, err = shop.Replace(ctx, "cart", api.ReplaceRequest{Lines: append(cups(5), api.Line{SKU: "tea", Quantity: 1})})
+	shoptest.Need(t, err)
+	_, err = shop.Extend(ctx, "cart", api.ExtendRequest{TTL: 1200})
+	shoptest.Need(t, err)
+	_, err = shop.Release(ctx, "cart", api.AttemptRequest{Lines: []api.Result{{SKU: "tea", Quantity: 0}}})
+	shoptest.Need(t, err)
+	_, err = shop.Confirm(ctx, "cart", api.AttemptRequest{Lines: []api.Result{{SKU: "cup", Quantity: 4}}})
+	shoptest.Need(t, err)
+	_, err = shop.Fulfil(ctx, "cart", &api.AmendRequest{DocumentID: "ship", Lines: cups(2)})
+	shoptest.Need(t, err)
+	_, err = shop.Cancel(ctx, "cart", &api.AmendRequest{DocumentID: "less", Lines: cups(1)})
+	shoptest.Need(t, err)
+	_, err = shop.Return(ctx, "cart", &api.ReturnRequest{DocumentID: "back", Lines: cups(1)})
+	shoptest.Need(t, err)
+	_, err = shop.Count(ctx, "cup", &api.CountRequest{DocumentID: "shelf", Counted: 40})
+	shoptest.Need(t, err)
+
+	limit := int64(5)
+	_, err = shop.Configure(ctx, "cup", api.SettingsRequest{BuyerLimit: &limit})
+	shoptest.Need(t, err)
+	sandboxtest.Eventually(t, shoptest.Patience, func() error {
+		_, err := shop.Reserve(ctx, &api.ReserveRequest{OrderID: "more", Buyer: "ann", Lines: cups(2), TTL: 600})
+		return err
+	})
+	_, err = shop.Reserve(ctx, &api.ReserveRequest{OrderID: "too-much", Buyer: "ann", Lines: cups(1), TTL: 600})
+	if p := new(api.Problem); !errors.As(err, &p) || p.Code != api.CodeLimit {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	_, err = shop.Delete(ctx, "gone")
+	shoptest.Need(t, err)
+	sandboxtest.Eventually(t, shoptest.Patience, func() error {
+		const want = "37 2 1"
+		if got := shoptest.One[string](k.Shop, `select available || ' ' || held || ' ' || committed from stock where sku = $1`, k.Numbers["cup"]); got != want {
+			return fmt.Errorf("cup stands at %s, want %s", got, want)
+		}
+		return nil
+	})
 }
 
 // shortfall is a confirm after expiry for which the units are gone: the producer writes an outcome.
@@ -204,19 +253,21 @@ func TestEachRoleOfPostgresIsRefusedWhatItDoesNotDo(t *testing.T) {
 	r := shoptest.Begin(t, "users of deploy/access: refused by Postgres")
 	k := found(r, shoptest.Plan{})
 	all := []string{
-		"delete from event", "update event set body = 'X'", "delete from reservation", "delete from stock", "truncate event", "drop table orphan", "delete from repair",
+		"delete from event", "update event set body = 'X'", "update reservation_line set asked = 1", "delete from stock", "truncate event", "drop table orphan", "delete from repair",
 		"create table mine (a int)", "alter table stock disable trigger all", "update ledger set id = 'x'", "delete from shard", "delete from epoch_end",
 		"update epoch_end set last_seq = 0", "update goose_db_version set version_id = 1", "delete from stock_document", "update orphan set seq = 0",
 		"update epoch_digest set digest = ''", "delete from dead_event", "update sku set opening = 1", "create role r", "set role stockpipe_owner", "copy shard to program 'cat'",
 	}
 	refused := map[string][]string{
 		shoptest.Producer: {
-			"update stock set available = 1", "insert into stock values (1, 0, 1, 0, 0)", "update reservation set state = 'held'",
+			"update stock set available = 1", "insert into stock values (1, 0, 1, 0, 0)", "update reservation set state = 'held'", "delete from reservation",
+			"update reservation_line set now = 1", "update forgetting set fence = now()",
 			"insert into reservation (shard) values (0)", "insert into event (shard) values (0)", "update shard set epoch = 9", "update shard set applied = 9",
 			"select from shard for no key update", "update stock_document set state = 'applied'", "select from event", "select from repair",
 			"update turn set holder = 'x'", "update assignment set consumer = 'x'", "set role stockpipe_consumer",
 		},
 		shoptest.Consumer: {
+			"delete from reservation", "update forgetting set fence = now()",
 			"update shard set epoch = 9", "update shard set library = 2", "insert into epoch_end values (0, 1, 1)", "insert into shard (number) values (9)",
 			"update turn set holder = 'x'", "insert into repair (shard) values (0)", "insert into outcome (order_id, code) values ('a', 'b')",
 			"update stock_document set lines = '[]'", "update stock_document set deadline_ms = 9", "delete from producer", "update sku set deleted = now()", "set role stockpipe_reconciler",
