@@ -65,6 +65,7 @@ grant update (deadline_ms, pruned) on stock_document to stockpipe_reconciler;
 grant insert, update on forgetting to stockpipe_reconciler;
 grant delete on reservation, reservation_line to stockpipe_reconciler; -- prune
 grant insert, update on turn, repair to stockpipe_reconciler;
+grant update (retention_ms) on ledger to stockpipe_reconciler;
 grant delete on producer to stockpipe_reconciler;
 
 \endif

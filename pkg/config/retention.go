@@ -8,16 +8,16 @@ const (
 	MaxRetention = 30 * 24 * time.Hour
 )
 
-// Retention is how long Redis remembers what came to rest. All processes of one ledger need the same: who forgets
+// Retention is how long Redis remembers what came to rest; 0 is what the ledger has. All processes of one ledger need the same: who forgets
 // earlier than another believes would let an order begin anew that the other still knows.
 type Retention struct {
-	For time.Duration `name:"retention" default:"24h" help:"How long Redis remembers orders that ended or were confirmed, and documents that were settled, 10s to 720h: so long a repeat is answered from Redis alone. The same for all producers, consumers and reconcilers of a ledger."`
+	For time.Duration `name:"retention" default:"0s" help:"How long Redis remembers orders that ended or were confirmed, and documents that were settled, 10s to 720h: so long a repeat is answered from Redis alone. One value rules a ledger: 0 is what it has, 24h unless the first reconciler said otherwise."`
 }
 
 // Validate names the bounds.
 func (r Retention) Validate() error {
-	if r.For < MinRetention || r.For > MaxRetention {
-		return Bound("retention", r.For, "use 10s to 720h")
+	if r.For != 0 && r.For < MinRetention || r.For > MaxRetention {
+		return Bound("retention", r.For, "use 10s to 720h, or 0 for what the ledger has")
 	}
 	return nil
 }

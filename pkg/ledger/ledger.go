@@ -39,7 +39,7 @@ type Config struct {
 	URL       string        // postgres://…; it may hold a password and is never shown
 	Name      string        // application_name, what an operator sees in pg_stat_activity
 	MaxConns  int32         // connections at most; 0 = 8
-	Retention time.Duration // how long ended and confirmed orders stay known to Redis; 0 = 24 h
+	Retention time.Duration // how long ended and confirmed orders stay known to Redis; 0 = as the ledger has it, or 24 h
 	Pooled    bool          // a pooler that hands out sessions by transaction (pgbouncer) stands in between
 }
 
@@ -79,7 +79,7 @@ func Open(ctx context.Context, config Config) (*Ledger, error) {
 	if l.retention <= 0 {
 		l.retention = defaultRetention
 	}
-	if err := l.check(ctx); err != nil {
+	if err := l.check(ctx, config.Retention); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func urlError(err error) error {
 	return &SettingError{Setting: "the Postgres URL", Value: "unreadable", Remedy: remedy}
 }
 
-func (l *Ledger) check(ctx context.Context) error {
+func (l *Ledger) check(ctx context.Context, retention time.Duration) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		if isPooler(err) && !l.pooled {
@@ -126,10 +126,11 @@ func (l *Ledger) check(ctx context.Context) error {
 	if err := migrations.Check(ctx, conn); err != nil {
 		return err
 	}
-	if err := conn.QueryRow(ctx, `select id from ledger`).Scan(&l.id); err != nil {
+	var agreed int64
+	if err := conn.QueryRow(ctx, `select id, coalesce(retention_ms, 0) from ledger`).Scan(&l.id, &agreed); err != nil {
 		return fmt.Errorf("read the ledger's id: %w", err)
 	}
-	return nil
+	return l.checkRetention(retention, agreed)
 }
 
 // plainConnectError leaves out the wrapper that repeats user and database.
@@ -145,9 +146,6 @@ func plainConnectError(err error) error {
 
 // ID is the random id of this ledger, a part of the token that Redis compares.
 func (l *Ledger) ID() string { return l.id }
-
-// Retention is how long ended and confirmed orders stay known to Redis.
-func (l *Ledger) Retention() time.Duration { return l.retention }
 
 // Close ends every connection. It waits for those in use.
 func (l *Ledger) Close() { l.pool.Close() }

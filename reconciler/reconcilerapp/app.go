@@ -17,6 +17,7 @@ import (
 	"github.com/stockpipe/stockpipe/migrations"
 	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/audit"
+	"github.com/stockpipe/stockpipe/pkg/config"
 	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/metrics"
 	"github.com/stockpipe/stockpipe/pkg/redisstock"
@@ -74,6 +75,8 @@ func run(ctx context.Context, command string, c Config, out io.Writer) (int, err
 		return exitOf(migrate(ctx, c, out))
 	case command == "init":
 		return exitOf(initialise(ctx, c, out))
+	case command == "retain":
+		return exitOf(retain(ctx, c, out))
 	case command == "verify":
 		return verify(ctx, c, out)
 	case command == "explain":
@@ -116,6 +119,25 @@ func initialise(ctx context.Context, c Config, out io.Writer) error {
 	return nil
 }
 
+// retain changes the retention of the ledger; the connection itself is told none, or the old one would be asked for.
+func retain(ctx context.Context, c Config, out io.Writer) error {
+	to := c.Keep.For
+	if to == 0 {
+		return config.Bound("retention", to, "say what it shall be, 10s to 720h")
+	}
+	c.Keep.For = 0
+	l, err := openLedger(ctx, c, Name, pulseConns)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := l.ChangeRetention(ctx, to); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Redis remembers what came to rest for %v; start every process with --retention %v\n", to, to)
+	return nil
+}
+
 // Serve keeps all shards well until ctx ends; it logs to stderr. An error before the start names the setting and the
 // remedy; nil means that it was told to stop and finished what it had in hand.
 //
@@ -145,6 +167,9 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer a.close()
+	if err := a.ledger.AgreeRetention(ctx); err != nil {
+		return err
+	}
 	ops, err := service.Listen("ops", c.Ops.Addr, a.ops(door.Tokens), door)
 	if err != nil {
 		return err

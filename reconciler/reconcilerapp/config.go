@@ -50,6 +50,7 @@ type Config struct {
 	Retry    OneShard        `cmd:"" help:"Try again what halted a shard, after its cause was mended. Nothing is given up."`
 	Gapfill  GapfillCommand  `cmd:"" help:"Put back entries of the log that were lost before Postgres had them, from Redis' own records, if that comes out to the last unit; then open the shard."`
 	Verify   VerifyCommand   `cmd:"" help:"Read the history in Postgres through from its first event and prove that nothing was made or lost, and that closed epochs are what they were."`
+	Retain   RetainCommand   `cmd:"" help:"Change how long Redis remembers what came to rest, to --retention, while no producer and no consumer runs."`
 	Prune    PruneCommand    `cmd:"" help:"Delete orders from Postgres that ended, or were shipped, long ago. Documents, outcomes and the history of events stay, and so do orders of SKUs that have a limit per buyer."`
 	Explain  ExplainCommand  `cmd:"" help:"Tell all that both stores know of an order, a document or a SKU."`
 	Status   struct{}        `cmd:"" help:"Show every shard: epoch, positions, state, and what Redis says of itself."`
@@ -138,6 +139,9 @@ func (c VerifyCommand) Validate() error {
 	}
 	return checkShard(c.Shard, 0)
 }
+
+// RetainCommand has no flags of its own: --retention says it.
+type RetainCommand struct{}
 
 // PruneCommand is what may be deleted.
 type PruneCommand struct {

@@ -107,6 +107,11 @@ func onShards(ctx context.Context, c Config, out io.Writer, mode string, shard i
 		return unchecked(c, out, mode, err)
 	}
 	defer done()
+	if mode == "once" { // it forgets; the others only look, or do what an operator says
+		if err := a.ledger.AgreeRetention(ctx); err != nil {
+			return unchecked(c, out, mode, err)
+		}
+	}
 	doc := Document{Mode: mode, Shards: make([]repair.Report, len(numbers))}
 	var group errgroup.Group
 	group.SetLimit(passesAtOnce)

@@ -64,8 +64,10 @@ func (w *ward) move(ctx context.Context, doc ledger.Document, sum *Papers) error
 			sum.Waiting++
 			return nil
 		}
+		failpoint.Hit(failpoint.FinishingRenewed)
 		out, err = w.Desk.Do(ctx, w.number, doc.Operation())
 	}
+	failpoint.Hit(failpoint.FinishingDecided)
 	switch {
 	case errors.Is(err, stock.ErrUnknown):
 		return nil // the next round asks again
