@@ -32,6 +32,11 @@ test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrow
 test-e2e: setup ## Keep the promises at their full size, over real processes; prints a table. ARGS='-run TestName'.
 	@cd deploy/suites/e2e && STOCKPIPE_SUITE=full go test -count=1 -timeout 40m $(ARGS)
 
+# In lives of orders; a run takes about ORDERS/4000 seconds, and at most three times that and two minutes.
+.PHONY: test-retention
+test-retention: setup ## Let ORDERS (1000000) orders come and end with a short retention: memory of Redis flat, audits clean, then prune.
+	@cd deploy/suites/e2e && STOCKPIPE_SUITE=full STOCKPIPE_ORDERS='$(or $(ORDERS),1000000)' go test -count=1 -timeout 60m $(ARGS) -run '^TestMemoryOfRedisIsFlat'
+
 TIMES ?= 1
 
 .PHONY: test-faults

@@ -154,6 +154,7 @@ func (c *Clerk) documentError(sku string, err error) error {
 func (c *Clerk) carry(ctx context.Context, d Document, p Paper, ack Level) (Document, error) {
 	for range mostLost {
 		if p.State != Written {
+			failpoint.Hit(failpoint.DocumentAnswered)
 			d.State, d.Receipt, d.Level = p.State, p.Receipt, Persisted
 			return d, c.refused(ctx, &d, &p)
 		}

@@ -79,14 +79,22 @@ func document(s *shoptest.Shop, kind, id string) func(api.Document, error) api.D
 }
 
 // refused wants a refusal with a code.
-func refused(s *shoptest.Shop, err error, code string) *api.Problem {
+func refused(s *shoptest.Shop, err error, code string) api.Problem {
 	s.T.Helper()
-	var p *api.Problem
-	if !errors.As(err, &p) || p.Code != code {
+	p := problem(err)
+	if p.Code != code {
 		s.T.Errorf("want a refusal as %s, got %v", code, err)
-		return &api.Problem{}
 	}
 	return p
+}
+
+// problem is the refusal that an error is; an empty one if it is none.
+func problem(err error) api.Problem {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return *p
+	}
+	return api.Problem{}
 }
 
 // waitUntil waits for a time by the clock of Redis, which is the only one that decides.

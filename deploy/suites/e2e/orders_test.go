@@ -261,7 +261,7 @@ func holdTheLast(s *shoptest.Shop) {
 	s.Told(shoptest.Confirm(s.T.Context(), s.Client(0), "g18-1"), http.StatusOK)
 	s.Drain()
 	s.Shelf("g18", "0|0|1")
-	s.Row.Note("the repeat answered 200, the confirm 200 with available 0; a changed cart is a release and a new order")
+	s.Row.Note("the repeat answered 200, the confirm 200 with available 0")
 }
 
 func click(s *shoptest.Shop) {

@@ -311,6 +311,7 @@ func TestClockStepsInATakeover(t *testing.T) {
 			Name:    fmt.Sprintf("%s %+.0f h, reconciler gets %s before %s", c.machine, c.by.Hours(), strings.ToUpper(c.how), c.step),
 			Plan:    plan,
 			Classes: []string{"unopened"}, Workers: true, Within: afterTurn,
+			Plain: true, // its callers name times by a clock that is right
 			Whole: c != row{ofPostgres, backward, shoptest.Kill, takeover.StepPut},
 			Hit: func(v *shoptest.Victim) {
 				failed := failIn(v, c.step, c.how)

@@ -41,8 +41,10 @@ func killConsumer(r *shoptest.Row, at failpoint.Point) {
 	}
 	s := shoptest.Open(r, p)
 	s.Supply(units, "tea")
+	mix := s.Mix(shoptest.MixPlan{})
 	epoch := s.Epoch(0)
 	load := s.Traffic(12, 60*time.Millisecond, false, "tea")
+	load.Beside = mix
 	load.More(50)
 	victim := awaitOwner(s, nil)
 	victim.Arm(at, shoptest.Kill)
@@ -118,8 +120,10 @@ func openBooks(r *shoptest.Row) (s *shoptest.Shop, load *shoptest.Traffic, units
 	units = shoptest.Size[int64](20_000, 100_000)
 	s = shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, Failing: true})
 	s.Supply(units, "tea")
+	mix := s.Mix(shoptest.MixPlan{Limits: shoptest.Full})
 	epoch = s.Epoch(0)
 	load = s.Traffic(12, 60*time.Millisecond, false, "tea")
+	load.Beside = mix
 	load.More(50)
 	return s, load, units, epoch
 }
@@ -138,6 +142,7 @@ func closeBooks(s *shoptest.Shop, load *shoptest.Traffic, units, epoch int64) sh
 	if account.Refused > 0 {
 		s.T.Errorf("%d calls were told 503: no consumer is needed to sell", account.Refused)
 	}
+	s.Row.Note("%v", load.Beside.Judge())
 	return account
 }
 

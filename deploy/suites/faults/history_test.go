@@ -10,3 +10,9 @@ func TestAHistoryThatNoShelfExplainsIsCondemned(t *testing.T) {
 	t.Parallel()
 	shoptest.ProveHistories(t)
 }
+
+// TestAHistoryInWhichARepeatActsAgainIsCondemned: the judge of the histories below rejects a shop without idempotency.
+func TestAHistoryInWhichARepeatActsAgainIsCondemned(t *testing.T) {
+	t.Parallel()
+	shoptest.ProveOrderHistories(t)
+}

@@ -17,6 +17,9 @@ var smoke = []string{
 	"takeover: killed before open", "poison: more units than there are",
 	"H3 producer killed at order.decided",
 	"soak: ", "1000 callers",
+	"mix with limits: FLUSHALL", "histories: ",
+	"documents: producer killed at document.written", "documents: consumer killed at ledger.inside",
+	"documents: reconciler killed at finishing.decided", "documents: sender wakes too late: stopped before it sends, nobody finished it",
 }
 
 func TestMain(m *testing.M) {

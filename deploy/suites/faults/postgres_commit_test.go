@@ -25,11 +25,14 @@ type commit struct {
 	whole bool
 	// trigger makes the role commit; nil: the load does.
 	trigger func(*shoptest.Shop)
+	paper   string // the document that it writes
+	brings  int64  // units of tea by it
 }
 
 var commits = []commit{
 	{name: "a batch of the consumer", kind: shoptest.Consumer, after: "copy "},
-	{name: "a document", kind: shoptest.Producer, after: "insert into stock_document", trigger: receive, whole: true},
+	{name: "a document", kind: shoptest.Producer, after: "insert into stock_document", trigger: receive, paper: "delivery-1", brings: documentUnits, whole: true},
+	{name: "a document of an order", kind: shoptest.Producer, after: "insert into stock_document", trigger: cancel, paper: "cancellation-1", whole: true},
 	{name: "the claim of a takeover", kind: shoptest.Reconciler, after: "set claim_nonce", class: "unopened", trigger: flushLibrary, whole: true},
 	{name: "the end of an epoch", kind: shoptest.Reconciler, after: "insert into epoch_end", class: "unopened", trigger: flushLibrary, whole: true},
 	{name: "the end of a takeover", kind: shoptest.Reconciler, after: "set state = 'open'", class: "unopened", trigger: flushLibrary, whole: true},
@@ -116,9 +119,16 @@ func (c *commit) play(r *shoptest.Row, f fate) {
 	s.StartAll()
 	s.AwaitReady()
 	s.Supply(units, "tea")
+	s.Supply(100, soldBefore)
+	sold(s, soldBefore)
 	s.Renew(c.kind) // nothing is prepared yet on its connections
+	var mix *shoptest.Mix
+	if c.paper == "" { // else another document's commit might meet the fault
+		mix = s.Mix(shoptest.MixPlan{})
+	}
 	epoch := s.Epoch(0)
 	load := s.Traffic(12, 60*time.Millisecond, false, "tea")
+	load.Beside = mix
 	load.More(50)
 
 	met := f.meet(s, paths[c.kind], shoptest.CommitAfter(c.after))
@@ -145,15 +155,21 @@ func (c *commit) play(r *shoptest.Row, f fate) {
 	load.Stop()
 	load.SellRest()
 	s.Drain()
-	received := int64(0)
-	if c.kind == shoptest.Producer {
-		received = documentUnits
-		if n := shoptest.One[int64](s, `select count(*) from event where starts_with(id, '~delivery')`); n != 1 {
+	before := "98|0|2"
+	if c.paper != "" && c.brings == 0 {
+		before = "100|0|0"
+	}
+	s.Shelf(soldBefore, before)
+	if c.paper != "" {
+		if n := shoptest.One[int64](s, `select count(*) from event where id = '~' || $1`, c.paper); n != 1 {
 			t.Errorf("the document was applied %d times", n)
 		}
 	}
-	s.Holds("tea", units+received)
-	account := load.Judge(units+received, false)
+	s.Holds("tea", units+c.brings)
+	account := load.Judge(units+c.brings, false)
+	if mix != nil {
+		r.Note("%v", mix.Judge())
+	}
 	switch now := s.Epoch(0); {
 	case c.class == "" && now != epoch:
 		t.Errorf("there was a takeover, from epoch %d to %d: Redis was well", epoch, now)
@@ -179,10 +195,26 @@ func flushLibrary(s *shoptest.Shop) {
 
 const documentUnits = 7
 
-// receive sends a document until it is told to have been applied.
 func receive(s *shoptest.Shop) {
+	insist(s, func(c *api.Client) (api.Document, error) {
+		return c.Receive(s.T.Context(), "tea", &api.ReceiveRequest{DocumentID: "delivery-1", Quantity: documentUnits})
+	})
+}
+
+// cancel takes back an order of a SKU of its own, which was sold before the fault.
+func cancel(s *shoptest.Shop) {
+	insist(s, func(c *api.Client) (api.Document, error) {
+		return c.Cancel(s.T.Context(), soldBefore, &api.AmendRequest{DocumentID: "cancellation-1"})
+	})
+}
+
+// soldBefore is a SKU, and an order of 2 units of it.
+const soldBefore = "sold-before"
+
+// insist sends a document until it is told to have been applied.
+func insist(s *shoptest.Shop, send func(*api.Client) (api.Document, error)) {
 	sandboxtest.Eventually(s.T, 2*shoptest.Patience, func() error {
-		document, err := s.Patient(0).Receive(s.T.Context(), "tea", &api.ReceiveRequest{DocumentID: "delivery-1", Quantity: documentUnits})
+		document, err := send(s.Patient(0))
 		var problem *api.Problem
 		switch {
 		case err == nil && document.State == "applied":

@@ -87,8 +87,10 @@ func (o *outage) play(r *shoptest.Row) {
 	s.StartAll()
 	s.AwaitReady()
 	s.Supply(units, "tea")
+	mix := s.Mix(shoptest.MixPlan{})
 	epoch := s.Epoch(0)
 	load := s.Traffic(12, shoptest.Size(80*time.Millisecond, 40*time.Millisecond), false, "tea")
+	load.Beside = mix
 	load.More(100)
 	load.AwaitPaid(r.Began)
 
@@ -104,6 +106,7 @@ func (o *outage) play(r *shoptest.Row) {
 	load.SellRest()
 	s.Holds("tea", units)
 	account := load.Judge(units, false)
+	r.Note("%v", mix.Judge())
 	if now := s.Epoch(0); now != epoch {
 		t.Errorf("there was a takeover, from epoch %d to %d: Redis was well", epoch, now)
 	}

@@ -29,7 +29,7 @@ func TestAFullRedisTakesNothingAndGoesOnByItself(t *testing.T) {
 	t.Run("disk", func(t *testing.T) {
 		r := shoptest.Begin(t, "redis: disk full, AOF everysec")
 		d := mountSmallDisk(r)
-		trial := shoptest.Trial{Workers: true, Calm: true, Plan: plan(sandbox.RedisOptions{MaxMemory: "64mb", ExtraArgs: []string{"--dir", d.path}}), Hit: d.fill}
+		trial := shoptest.Trial{Workers: true, Calm: true, Plain: true, Plan: plan(sandbox.RedisOptions{MaxMemory: "64mb", ExtraArgs: []string{"--dir", d.path}}), Hit: d.fill}
 		trial.Play(r)
 	})
 }

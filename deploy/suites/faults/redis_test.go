@@ -12,9 +12,9 @@ import (
 // redisTrials are faults of the server: it dies, is emptied, is replaced by another, or lost what only its process
 // knew.
 var redisTrials = []shoptest.Trial{
-	{Name: "FLUSHALL", Classes: []string{"missing"}, Loses: true, Within: shoptest.AutoOpen,
+	{Name: "FLUSHALL", Classes: []string{"missing"}, Loses: true, Limits: true, Within: shoptest.AutoOpen,
 		Hit: func(v *shoptest.Victim) { shoptest.Need(v.T, v.RDB.FlushAll(v.T.Context()).Err()) }},
-	{Name: "kill -9 and restart, AOF everysec", Classes: []string{"unopened"}, Within: shoptest.AutoOpen, Hit: killAndRestart},
+	{Name: "kill -9 and restart, AOF everysec", Classes: []string{"unopened"}, Limits: true, Within: shoptest.AutoOpen, Hit: killAndRestart},
 	{Name: "kill -9 and restart, AOF always", Classes: []string{"unopened"}, Whole: true, Within: shoptest.AutoOpen,
 		Plan: plan(sandbox.RedisOptions{Fsync: "always"}), Hit: killAndRestart, After: losesNothing},
 	{Name: "kill -9 and restart, AOF no fsync", Classes: []string{"unopened"}, Whole: true, Within: shoptest.AutoOpen,
@@ -26,7 +26,7 @@ var redisTrials = []shoptest.Trial{
 	{Name: "empty restart with a replica attached", Classes: []string{"missing"}, Replica: true, Loses: true, Whole: true, Within: shoptest.AutoOpen,
 		Hit: restartEmpty, After: replicaHasOnlyTheNewEpoch},
 
-	{Name: "stale replica promoted, ahead of Postgres", Classes: []string{"unopened"}, Replica: true, Loses: true, Within: shoptest.AutoOpen,
+	{Name: "stale replica promoted, ahead of Postgres", Classes: []string{"unopened"}, Replica: true, Loses: true, Limits: true, Within: shoptest.AutoOpen,
 		Before: (*shoptest.Victim).CutReplica, Hit: (*shoptest.Victim).PromoteReplica},
 	{Name: "stale replica promoted, behind Postgres", Classes: []string{"rewound", "unopened"}, Replica: true, Workers: true, Whole: true, Within: shoptest.AutoOpen,
 		Before: func(v *shoptest.Victim) {

@@ -178,7 +178,9 @@ func TestSoak(t *testing.T) {
 	for sku, n := range units {
 		s.Supply(n, sku)
 	}
+	mix := s.Mix(shoptest.MixPlan{Callers: 4, Think: shoptest.Size(120*time.Millisecond, 400*time.Millisecond), Limits: true, Seed: seed})
 	s.load = s.Traffic(shoptest.Size(8, 12), 80*time.Millisecond, false, skus...)
+	s.load.Beside = mix
 	s.more(50)
 	gauge := s.gauge()
 
@@ -212,6 +214,7 @@ func TestSoak(t *testing.T) {
 	}
 	gauge(r)
 	s.judge(r, units)
+	r.Note("%v", mix.Judge())
 	s.Finish()
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/stockpipe/stockpipe/pkg/ledger"
 	"github.com/stockpipe/stockpipe/pkg/redisstock"
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
@@ -20,6 +21,9 @@ var sometimes = []string{
 	string(stock.Overdue), string(stock.FrozenSKU), string(stock.ClosedSKU), string(stock.UnopenedSKU), string(stock.NotAllowed),
 	string(stock.MissingSKU), string(stock.OutOfBounds), string(stock.BuyerMissing), string(stock.Uncounted), string(stock.LimitReached),
 	"a partial one that got less", "a release of a part", "a confirm of a part", "a hold that was changed", "a parcel", "a cancellation",
+	"a return of an order", "a count", "a count that corrected", "a count that was refused: " + ledger.CountInFlight, "a count that was refused: " + ledger.CountOlder,
+	"a count that was refused: " + ledger.CountBelowPromised,
+	"a record that was dropped", "a record that had moved on, or was dropped before", "an order that came again after it was forgotten",
 }
 
 func (s *sights) missing() []string {
@@ -57,6 +61,7 @@ func testMachine(t *testing.T, shards int) {
 	}
 	play()
 	for round := 1; round < mostRounds && len(seen.missing()) > 0 && !t.Failed(); round++ {
+		t.Logf("not met in %d histories: %q", histories, seen.missing())
 		play()
 	}
 	t.Logf("%d histories in %v: %v", histories, time.Since(began), seen.counts)

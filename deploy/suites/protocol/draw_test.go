@@ -63,7 +63,9 @@ func drawOrder(t *rapid.T, r *room, skus []ledger.Document) stock.Operation {
 	if op.Kind == stock.Reserve {
 		op.TTL = rapid.SampledFrom([]int64{1000, 1000, 60_000, stock.DefaultTTLMillis}).Draw(t, "ttl")
 	}
-	op.Known = !stands && op.Attempt > 1 && rapid.Bool().Draw(t, "known")
+	if gone := r.aged[op.ID]; !stands && gone > 0 && rapid.Bool().Draw(t, "known") {
+		op.Known, op.Attempt = true, gone+1 // as whoever has found the attempt before in the ledger
+	}
 	op.Partial = rapid.IntRange(0, 3).Draw(t, "partial") == 0
 	if stands && op.Attempt == old.Attempt && sense > 3 { // the same once more
 		op.Buyer = old.Buyer
@@ -104,7 +106,7 @@ func drawResults(t *rapid.T, lines stock.Lines) stock.Lines {
 	return results
 }
 
-// drawParcels lets documents of orders be written and decided: parcels and cancellations, some of them twice.
+// drawParcels lets documents of orders be written and decided: parcels, cancellations and returns, some of them twice.
 func (m *machine) drawParcels(ctx context.Context, t *rapid.T) error {
 	batch := map[*room][]stock.Operation{}
 	for range rapid.IntRange(1, 3).Draw(t, "parcels") {
@@ -123,7 +125,7 @@ func (m *machine) drawParcels(ctx context.Context, t *rapid.T) error {
 	return m.send(ctx, batch)
 }
 
-// drawParcel writes a document of an order that the ledger has confirmed, or finds one; false when there is nothing that
+// drawParcel writes a document of an order that the ledger has confirmed or shipped, or finds one; false when there is nothing that
 // it could be about.
 func (m *machine) drawParcel(ctx context.Context, t *rapid.T, r *room) (d ledger.Document, written bool, err error) {
 	id := fmt.Sprintf("%s%d-p%d", m.name, r.number, rapid.IntRange(0, 9).Draw(t, "parcel"))
@@ -131,9 +133,10 @@ func (m *machine) drawParcel(ctx context.Context, t *rapid.T, r *room) (d ledger
 		d, err = m.standing(ctx, r, id)
 		return d, err == nil, err
 	}
+	kind := rapid.SampledFrom([]string{stock.DocumentFulfil, stock.DocumentFulfil, stock.DocumentCancel, stock.DocumentReturn}).Draw(t, "kind")
 	var sold []stock.Reservation
 	for _, order := range slices.Sorted(maps.Keys(r.past[r.applied].Orders)) {
-		if o := r.past[r.applied].Orders[order]; o.State == stock.Confirmed {
+		if o := r.past[r.applied].Orders[order]; kind != stock.DocumentReturn && o.State == stock.Confirmed || kind == stock.DocumentReturn && shipped(o.Lines) > 0 {
 			sold = append(sold, o)
 		}
 	}
@@ -146,7 +149,7 @@ func (m *machine) drawParcel(ctx context.Context, t *rapid.T, r *room) (d ledger
 		return d, false, err
 	}
 	n := ledger.NewDocument{
-		ID: id, Kind: rapid.SampledFrom([]string{stock.DocumentFulfil, stock.DocumentCancel}).Draw(t, "kind"), Reason: "machine",
+		ID: id, Kind: kind, Reason: "machine",
 		Order: ledger.DocumentOrder{ID: o.ID, Shard: r.number, Attempt: o.Attempt}, DeadlineMillis: m.h.ledger.Deadline(now),
 	}
 	if rapid.Bool().Draw(t, "part") {
@@ -160,4 +163,12 @@ func (m *machine) drawParcel(ctx context.Context, t *rapid.T, r *room) (d ledger
 		m.documents[id] = d
 	}
 	return d, err == nil, err
+}
+
+// shipped are the units that have left.
+func shipped(lines stock.Lines) (units int64) {
+	for _, l := range lines {
+		units += l.Fulfilled
+	}
+	return units
 }

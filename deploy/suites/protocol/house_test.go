@@ -57,6 +57,7 @@ type house struct {
 	server *sandbox.Redis
 	rdb    *redis.Client
 	ledger *ledger.Ledger
+	url    string // of the ledger's database
 	desk   *redisstock.Desk
 	shards []*redisstock.Shard
 
@@ -87,7 +88,8 @@ func newHouse(t testing.TB, text string, shards int) *house {
 func (h *house) renew() {
 	h.t.Helper()
 	ctx := context.Background()
-	l, err := ledger.Open(ctx, ledger.Config{URL: sandboxtest.Database(h.t, migrations.Up), Name: "protocol", MaxConns: 8})
+	h.url = sandboxtest.Database(h.t, migrations.Up)
+	l, err := ledger.Open(ctx, ledger.Config{URL: h.url, Name: "protocol", MaxConns: 8})
 	if err != nil {
 		h.t.Fatal(err)
 	}

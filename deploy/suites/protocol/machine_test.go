@@ -148,6 +148,8 @@ func (m *machine) note(r *room, ops []stock.Operation, outs []stock.Outcome) {
 			m.seen.saw("a hold that expired")
 		case out.Code == stock.Accepted && op.Kind.Takes() && op.Attempt > 1 && r.attempt(op.ID) > 0:
 			m.seen.saw("a next attempt that was taken")
+		case out.Code == stock.Accepted && op.Kind.Takes() && r.aged[op.ID] > 0 && r.attempt(op.ID) == 0:
+			m.seen.saw("an order that came again after it was forgotten")
 		case out.Code == stock.Accepted && op.Partial && out.Reservation.Lines.Units() < op.Lines.Units():
 			m.seen.saw("a partial one that got less")
 		case out.Code == stock.Accepted && op.Kind == stock.Release && out.Reservation.State == stock.Held:
@@ -160,6 +162,10 @@ func (m *machine) note(r *room, ops []stock.Operation, outs []stock.Outcome) {
 			m.seen.saw("a parcel")
 		case out.Code == stock.Accepted && op.Document == stock.DocumentCancel:
 			m.seen.saw("a cancellation")
+		case out.Code == stock.Accepted && op.Document == stock.DocumentReturn && op.Order.ID != "":
+			m.seen.saw("a return of an order")
+		case out.Code == stock.Accepted && op.Document == stock.DocumentCount && op.Lines.Units() != 0:
+			m.seen.saw("a count that corrected")
 		case out.Code == stock.Replayed && taken[op.ID]:
 			m.seen.saw("a repeat at the same time")
 		case out.Code == stock.SoldOut && len(op.Lines) > 1:
@@ -175,11 +181,13 @@ func (m *machine) actions(ctx context.Context) map[string]func(*rapid.T) {
 		"rush":      m.drawRush,
 		"documents": m.drawDocuments,
 		"parcels 1": m.drawParcels, "parcels 2": m.drawParcels,
-		"new SKU":  m.drawSKU,
-		"settings": m.drawSettings,
-		"time 1":   m.drawTime, "time 2": m.drawTime,
+		"new SKU":    m.drawSKU,
+		"settings 1": m.drawSettings, "settings 2": m.drawSettings,
+		"time 1": m.drawTime, "time 2": m.drawTime,
 		"ledger 1": m.drawApply, "ledger 2": m.drawApply,
-		"fault": m.drawFault,
+		"forget": m.drawForget,
+		"counts": m.drawCounts,
+		"fault":  m.drawFault,
 	}
 	actions := map[string]func(*rapid.T){}
 	for name, step := range steps {
@@ -245,35 +253,41 @@ func (m *machine) drawDocuments(ctx context.Context, t *rapid.T) error {
 	batch := map[*room][]stock.Operation{}
 	for range rapid.IntRange(1, 3).Draw(t, "documents") {
 		r := m.drawRoom(t)
-		d, err := m.drawDocument(ctx, t, r)
+		d, written, err := m.drawDocument(ctx, t, r)
 		if err != nil {
 			return err
 		}
-		batch[r] = append(batch[r], slices.Repeat([]stock.Operation{d.Operation()}, rapid.IntRange(1, 2).Draw(t, "times"))...)
+		if written {
+			batch[r] = append(batch[r], slices.Repeat([]stock.Operation{d.Operation()}, rapid.IntRange(1, 2).Draw(t, "times"))...)
+		}
+	}
+	if len(batch) == 0 {
+		return nil
 	}
 	return m.send(ctx, batch)
 }
 
-// drawDocument finds a document that stands, or writes one; an overdue one may get a new deadline.
-func (m *machine) drawDocument(ctx context.Context, t *rapid.T, r *room) (ledger.Document, error) {
+// drawDocument finds a document that stands, or writes one; an overdue one may get a new deadline. False when nothing was
+// written.
+func (m *machine) drawDocument(ctx context.Context, t *rapid.T, r *room) (d ledger.Document, written bool, err error) {
 	id := fmt.Sprintf("%s%d-d%d", m.name, r.number, rapid.IntRange(0, 9).Draw(t, "document"))
 	now, err := m.h.now(ctx, r.number)
 	if err != nil {
-		return ledger.Document{}, err
+		return d, false, err
 	}
 	if _, stands := m.documents[id]; stands {
-		return m.standing(ctx, r, id)
+		d, err = m.standing(ctx, r, id)
+		return d, err == nil, err
 	}
-	n := ledger.NewDocument{ID: id, Kind: stock.DocumentAdjust, Reason: "machine", DeadlineMillis: m.h.ledger.Deadline(now)}
+	n := ledger.NewDocument{ID: id, Reason: "machine", DeadlineMillis: m.h.ledger.Deadline(now)}
 	if rapid.IntRange(0, 4).Draw(t, "overdue") == 0 {
 		n.DeadlineMillis = now - 1
 	}
-	for _, sku := range drawSKUs(t, m.openings[r.number], 2) {
-		units := rapid.Int64Range(-9, 6).Filter(func(n int64) bool { return n != 0 }).Draw(t, "units")
-		n.Lines = append(n.Lines, stock.Line{SKU: sku, Asked: units})
+	m.drawStockPaper(t, r, &n)
+	if d, written, err = m.writeStockPaper(ctx, r, n); written {
+		m.documents[id] = d
 	}
-	m.documents[id], _, err = m.h.ledger.WriteDocument(ctx, n)
-	return m.documents[id], err
+	return d, written, err
 }
 
 // standing gives a document once more, with a new deadline if its own has passed before it was settled.

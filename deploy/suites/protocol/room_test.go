@@ -30,13 +30,21 @@ type room struct {
 
 	entries  []event.Entry
 	book     *event.Book
-	read     int64           // seq of the epoch that the book has
-	touched  bool            // something was done to it since it was compared
-	receipts []stock.Receipt // of everything that was accepted, the newest last
+	read     int64            // seq of the epoch that the book has
+	aged     map[string]int64 // orders whose retention was once over → the attempt that they had then
+	touched  bool             // something was done to it since it was compared
+	receipts []stock.Receipt  // of everything that was accepted, the newest last
 }
 
 func newRoom(h *house, number int) *room {
-	return &room{h: h, number: number, now: stocktest.NewModel(), ends: map[int64]int64{}, book: event.NewBook(number)}
+	return &room{h: h, number: number, now: stocktest.NewModel(), ends: map[int64]int64{}, aged: map[string]int64{}, book: newBook(number)}
+}
+
+// newBook reads a log beside which records are dropped.
+func newBook(number int) *event.Book {
+	b := event.NewBook(number)
+	b.Forgetful = true
+	return b
 }
 
 // mostReceipts bounds how many receipts are asked for after each step.
@@ -52,7 +60,7 @@ func (r *room) opened(continues stock.Position, epoch int64) (lost int64) {
 			return e.Position.Epoch == r.at.Epoch && e.Position.Seq > continues.Seq
 		})
 	}
-	r.book, r.read = event.NewBook(r.number), 0
+	r.book, r.read = newBook(r.number), 0
 	for i := range r.entries {
 		if _, err := r.book.Apply(&r.entries[i], nil); err != nil {
 			panic(err) // they were folded once already
@@ -288,6 +296,10 @@ func (r *room) sameLog(ctx context.Context) error {
 	}
 	orders := map[string]stock.Reservation{}
 	for id, o := range r.book.Orders {
+		if _, stands := r.now.Orders[id]; !stands && r.aged[id] > 0 {
+			delete(r.book.Orders, id) // no entry says that a record was dropped
+			continue
+		}
 		orders[id] = *o
 	}
 	return equal(r.now, shelves, orders)

@@ -126,6 +126,7 @@ type Traffic struct {
 	Cancel context.CancelFunc
 	Wait   sync.WaitGroup
 	Run    string
+	Beside *Mix // everything else that can be done with an order, on SKUs of its own; nil: nothing
 
 	Reserved atomic.Int64 // 201s so far
 	Epoch    atomic.Int64 // the newest under which one was told
@@ -218,6 +219,9 @@ func (l *Traffic) Settle(n int, do func(*api.Client) Answer) Answer {
 func (l *Traffic) Stop() {
 	l.Cancel()
 	l.Wait.Wait()
+	if l.Beside != nil {
+		l.Beside.Stop()
+	}
 }
 
 // Answers are those to reservations so far.

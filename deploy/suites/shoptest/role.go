@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stockpipe/stockpipe/pkg/failpoint"
 	"github.com/stockpipe/stockpipe/pkg/sandbox"
 )
 
@@ -43,11 +44,23 @@ type Role struct {
 // Start starts a process on ports that it finds itself, and waits until it says which.
 func (s *Shop) Start(kind string, arguments ...string) *Role {
 	s.T.Helper()
+	return s.start(kind, func(*Role) {}, arguments)
+}
+
+// StartArmed is Start of one that fails when it first comes to a point, however soon that is.
+func (s *Shop) StartArmed(kind string, at failpoint.Point, how string, arguments ...string) *Role {
+	s.T.Helper()
+	return s.start(kind, func(r *Role) { r.Arm(at, how) }, arguments)
+}
+
+func (s *Shop) start(kind string, before func(*Role), arguments []string) *Role {
+	s.T.Helper()
 	s.Mu.Lock()
 	s.Started++
 	name := fmt.Sprintf("%s-%d", kind, s.Started)
 	s.Mu.Unlock()
 	r := &Role{Shop: s, Kind: kind, Name: name, Log: &Journal{Placed: make(chan struct{})}, failpoints: s.T.TempDir()}
+	before(r)
 	switch kind {
 	case Producer:
 		arguments = slices.Concat(s.Plan.ProducerArgs, arguments, []string{"--listen", "127.0.0.1:0"})

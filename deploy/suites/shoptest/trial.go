@@ -21,6 +21,8 @@ type Trial struct {
 	Workers bool     // the consumers live through it; else they are killed before, so that Postgres lags
 	Loses   bool     // some holds must be lost, or the fault was none
 	Whole   bool     // runs in the full size only
+	Plain   bool     // no mix of everything else beside it
+	Limits  bool     // the mix has a limit per buyer
 	Calm    bool     // callers take their time: the fault is a long one, and nothing is to be sold out meanwhile
 	Within  time.Duration
 
@@ -42,7 +44,11 @@ func (f *Trial) Play(r *Row) {
 	}
 	v := Suffering(r, p, f.Replica)
 	v.Supply(int64(units), "tea")
-	epoch := v.Epoch(0)
+	var mix *Mix
+	if !f.Plain {
+		mix = v.Mix(MixPlan{Limits: f.Limits})
+	}
+	epoch, before := v.Epoch(0), v.takeovers()
 	think := Size(60*time.Millisecond, 40*time.Millisecond)
 	if f.Calm {
 		think *= 5
@@ -79,6 +85,9 @@ func (f *Trial) Play(r *Row) {
 		f.After(v)
 	}
 	v.Load.Stop()
+	if mix != nil {
+		mix.Stop()
+	}
 	answers := append(v.Load.Answers(), v.SellOut(units)...)
 	v.Drain()
 
@@ -94,7 +103,10 @@ func (f *Trial) Play(r *Row) {
 		t.Error("nothing was lost: the fault was none")
 	}
 	v.JudgeHistory("tea", int64(units), answers, nil, lost)
-	v.judgeClass(f.Classes)
+	v.judgeClass(f.Classes, before)
+	if mix != nil {
+		r.Note("%v", mix.Judge())
+	}
 	if len(f.Classes) > 0 {
 		r.Note("sold again %.1f s after the fault, without anybody; %d calls refused until then (slowest answer %.1f s)",
 			opened.Sub(hit).Seconds(), refused, Slowest(answers, hit, opened).Seconds())
@@ -108,13 +120,19 @@ func (f *Trial) Play(r *Row) {
 	v.Finish()
 }
 
-// judgeClass: the first takeover after the shop's opening was for one of the classes.
-func (v *Victim) judgeClass(classes []string) {
+// takeovers is how many there were.
+func (v *Victim) takeovers() int64 {
+	v.T.Helper()
+	return One[int64](v.Shop, `select count(*) from repair where verb = 'takeover'`)
+}
+
+// judgeClass: the first takeover after those before the fault was for one of the classes.
+func (v *Victim) judgeClass(classes []string, before int64) {
 	v.T.Helper()
 	if len(classes) == 0 {
 		return
 	}
-	found := One[string](v.Shop, `select coalesce((select class from repair where verb = 'takeover' order by id offset $1 limit 1), '')`, v.Plan.Shards)
+	found := One[string](v.Shop, `select coalesce((select class from repair where verb = 'takeover' order by id offset $1 limit 1), '')`, before)
 	if !slices.Contains(classes, found) {
 		v.T.Errorf("the takeover was for class %q, want one of %q", found, classes)
 	}
