@@ -227,7 +227,8 @@ func (d *tamperer) tear(load *shoptest.Traffic) time.Duration {
 func TestAThousandAuditsUnderLoadRaiseNoFalseAlarm(t *testing.T) {
 	r := shoptest.Begin(t, "audit: back to back under load, no false alarm")
 	audits := shoptest.Size(20, 1_000)
-	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, ReconcilerArgs: []string{"--audit-every", "24h"}})
+	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, ReconcilerArgs: []string{"--audit-every", "24h"},
+		Patience: 10 * time.Minute}) // a million orders come meanwhile, and the last pass compares them all
 	skus := shoptest.Names("tea", 20)
 	s.Supply(1_000_000, skus...)
 	s.Counter().Hold(shoptest.Size(500, 50_000), "bulk", 12*time.Hour, skus...)
