@@ -41,18 +41,20 @@ type tamperer struct {
 // draw makes up one tampering of a field that no other of this round touches.
 func (d *tamperer) draw() *tampering {
 	for {
-		a := d.drawOne()
-		if !d.taken[a.key+a.field] {
+		order := fmt.Sprintf("bulk-%d", d.chance.IntN(d.orders))
+		sku := d.skus[d.chance.IntN(len(d.skus))]
+		number := strconv.FormatInt(d.Numbers[sku], 10)
+		if d.taken["orders"+order] || d.taken["state"+number] {
+			continue // it is edited already, or gone: there is nothing to make another edit of
+		}
+		if a := d.drawOne(order, number); !d.taken[a.key+a.field] {
 			d.taken[a.key+a.field] = true
 			return a
 		}
 	}
 }
 
-func (d *tamperer) drawOne() *tampering {
-	order := fmt.Sprintf("bulk-%d", d.chance.IntN(d.orders))
-	sku := d.skus[d.chance.IntN(len(d.skus))]
-	number := strconv.FormatInt(d.Numbers[sku], 10)
+func (d *tamperer) drawOne(order, number string) *tampering {
 	stock := func() string { return d.read("state", number) }
 	record := func() []string { return strings.Split(d.read("orders", order), "|") }
 	edit := func(at int, text string) string {
