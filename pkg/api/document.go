@@ -29,7 +29,7 @@ type Document struct {
 	Quantity   int64  `json:"quantity" doc:"Signed units; of a count what it corrects; of an order's document the sum of its lines."`
 	Counted    *int64 `json:"counted,omitempty" doc:"Of a count."`
 	OrderID    string `json:"order_id,omitempty" doc:"The order that it is about."`
-	Attempt    int64  `json:"attempt,omitempty" doc:"Of that order."`
+	Attempt    int64  `json:"attempt,omitempty" doc:"Of that order; absent where nobody named it and Redis had forgotten the order."`
 	Lines      []Line `json:"lines,omitempty" doc:"Units of each SKU of the order."`
 	Scrap      bool   `json:"scrap,omitempty" doc:"Of a return: the units are not for sale."`
 	Reason     string `json:"reason,omitempty"`

@@ -270,17 +270,19 @@ func (f *fold) extend(id string, left int64) {
 	f.moves[id] = m
 }
 
-// make gives an attempt its key: as asked, or the next free number where that is taken, because an earlier
-// life of the order was forgotten by Redis.
+// make gives an attempt its key. The first row of an order has key 1, whatever attempt it was asked as, and a later one
+// the number that it was asked as, or the next free one where an earlier life of the order, forgotten by Redis, has
+// that. So the newest has the highest key also when an order begins anew with attempt 1, of which nothing is read
+// beforehand: its key is taken wherever the order has a row.
 func (f *fold) make(c event.Change) {
-	m := madeOrder{Reservation: c.After, key: c.After.Attempt}
+	m := madeOrder{Reservation: c.After, key: 1}
 	if c.Op.Kind == stock.Reserve {
 		m.ttl = c.Op.TTL
 	}
 	if i, here := f.place[c.Op.ID]; here {
-		m.key = max(m.key, f.made[i].key+1)
+		m.key = max(c.After.Attempt, f.made[i].key+1)
 	} else if old, read := f.orders[c.Op.ID]; read {
-		m.key = max(m.key, old.key+1)
+		m.key = max(c.After.Attempt, old.key+1)
 	}
 	f.place[c.Op.ID] = len(f.made)
 	f.made = append(f.made, m)

@@ -13,7 +13,7 @@ import (
 // Found is an attempt of an order in one shard, as it is persisted.
 type Found struct {
 	Reservation stock.Reservation // Attempt is the attempt as asked
-	Key         int64             // of its row; above the attempt once a record was dropped after retention
+	Key         int64             // of its row: not the attempt where a record was dropped after retention, or an order began with a later attempt
 	Due         time.Time         // by Postgres' clock; zero when never
 	Moved       time.Time         // when its last transition was persisted
 }

@@ -8,15 +8,24 @@ import (
 	"github.com/stockpipe/stockpipe/pkg/stock"
 )
 
-// prunable counts what pruneAttempts would delete, in all steps.
-const prunable = `select count(*), coalesce(sum((select count(*) from reservation_line l where l.shard = $1 and l.order_id = r.order_id and l.attempt = r.attempt)), 0)::bigint
-from reservation r
-where r.shard = $1 and r.moved < (select least(reached, now() - $2::bigint * interval '1 ms') from forgetting where shard = $1)
-    and r.state in ('released', 'expired', 'cancelled', 'fulfilled')
-    and not exists (select from reservation_line l, stock s
-        where l.shard = $1 and l.order_id = r.order_id and l.attempt = r.attempt and s.sku = l.sku and s.buyer_limit > 0)
-    and not exists (select from stock_document d
-        where d.shard = $1 and d.order_id = r.order_id and d.order_key = r.attempt and d.state = 'written')`
+// prunable counts what Prune would delete, in all steps: the orders whose newest attempt is old, and of which no attempt
+// has to stay.
+const prunable = `with bound as materialized (
+    select least(reached, now() - $2::bigint * interval '1 ms') as at from forgetting where shard = $1
+), old as materialized (
+    select r.order_id as id from reservation r
+    where r.shard = $1 and r.moved < (select at from bound) and r.state in (` + over + `)
+        and not exists (select from reservation n where n.shard = $1 and n.order_id = r.order_id and n.attempt > r.attempt offset 0)
+        and not exists (select from reservation k where k.shard = $1 and k.order_id = r.order_id and not (
+            k.state in (` + over + `) and k.moved < (select at from bound)
+            and not exists (select from reservation_line l, stock s
+                where l.shard = $1 and l.order_id = k.order_id and l.attempt = k.attempt and s.sku = l.sku and s.buyer_limit > 0 offset 0)
+            and not exists (select from stock_document d
+                where d.shard = $1 and d.order_id = k.order_id and d.order_key = k.attempt and d.settled is null offset 0)) offset 0)
+)
+select coalesce(sum((select count(*) from reservation r where r.shard = $1 and r.order_id = old.id)), 0)::bigint,
+    coalesce(sum((select count(*) from reservation_line l where l.shard = $1 and l.order_id = old.id)), 0)::bigint
+from old`
 
 // PrunePlan counts what Prune would delete of a shard now, in attempts and their lines. It changes nothing.
 func (l *Ledger) PrunePlan(ctx context.Context, shard int, olderThan time.Duration) (attempts, lines int64, err error) {

@@ -52,7 +52,7 @@ func (c *Clerk) Amend(ctx context.Context, a Amendment) (Document, error) {
 	}
 	ref := p.Operation.Order
 	d := Document{
-		ID: a.DocumentID, Kind: a.Kind, Order: a.OrderID, Attempt: cmp.Or(a.Attempt, ref.Asked, ref.Key),
+		ID: a.DocumentID, Kind: a.Kind, Order: a.OrderID, Attempt: cmp.Or(a.Attempt, ref.Asked), // 0: no record is of it, and its row may be numbered otherwise
 		Scrap: a.Scrap, Reason: a.Reason, Replayed: !created,
 	}
 	for _, part := range c.named(ctx, p.Lines, nil) {
