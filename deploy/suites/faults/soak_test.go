@@ -322,9 +322,7 @@ func (s *soak) gauge() func(*shoptest.Row) {
 			s.T.Error("no sample of memory was taken")
 			return
 		}
-		// What a fault leaves to catch up with takes memory for a moment: the floor of a third is what stays. A leak
-		// raises it. Goroutines come and go with calls: their middle counts.
-		level := func(part []sample, of string) float64 {
+		middle := func(part []sample, of string) float64 {
 			var values []float64
 			for _, one := range part {
 				if v := one[of]; v > 0 {
@@ -335,15 +333,12 @@ func (s *soak) gauge() func(*shoptest.Row) {
 			if len(values) == 0 {
 				return 0
 			}
-			if strings.HasSuffix(of, "_bytes") {
-				return values[len(values)/10]
-			}
 			return values[len(values)/2]
 		}
 		var grown []string
 		for _, kind := range []string{shoptest.Producer, shoptest.Consumer, shoptest.Reconciler} {
 			for metric, unit := range map[string]string{"process_resident_memory_bytes": "MB", "go_goroutines": "goroutines"} {
-				was, is := level(samples[third:2*third], kind+" "+metric), level(samples[2*third:], kind+" "+metric)
+				was, is := middle(samples[third:2*third], kind+" "+metric), middle(samples[2*third:], kind+" "+metric)
 				if shoptest.Full && is > 1.05*was {
 					s.T.Errorf("%s: %s grew from %.0f in the middle third to %.0f in the last", kind, metric, was, is)
 				}
