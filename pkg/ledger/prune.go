@@ -40,10 +40,10 @@ where r.shard = $1 and (r.moved, r.order_id) > ($2, $3)
 order by r.moved, r.order_id limit $5 for update skip locked`
 
 	// oldAttempts locks the attempts of them that may go.
-	oldAttempts = `select r.order_id, r.attempt from reservation r
-where r.shard = $1 and r.order_id = any($2::text[]) and r.state in (` + over + `)
-    and r.moved < (select least(reached, now() - $3::bigint * interval '1 ms') from forgetting where shard = $1)
-order by r.order_id, r.attempt for update skip locked`
+	oldAttempts = `select x.order_id, x.attempt from unnest($2::text[]) v(id), lateral (select r.order_id, r.attempt from reservation r
+    where r.shard = $1 and r.order_id = v.id and r.state in (` + over + `)
+        and r.moved < (select least(reached, now() - $3::bigint * interval '1 ms') from forgetting where shard = $1)
+    for update skip locked) x`
 
 	over = `'released', 'expired', 'cancelled', 'fulfilled'`
 
