@@ -52,3 +52,26 @@ func TestOneRetentionRulesTheWholeLedger(t *testing.T) {
 		t.Errorf("who goes by the old one does not notice: %v", err)
 	}
 }
+
+// Producers and consumers take the default for granted until somebody says another.
+func TestNoRetentionIsAgreedOnBehindWhoeverWorks(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	l := open(t, 1)
+	exec(t, l, `update ledger set retention_ms = null`)
+	exec(t, l, `insert into consumer (id) values ('c')`)
+	with := func(retention time.Duration) *Ledger {
+		other, err := Open(ctx, Config{URL: l.pool.Config().ConnString(), MaxConns: 2, Retention: retention})
+		check(t, err)
+		t.Cleanup(other.Close)
+		return other
+	}
+	if err := with(time.Hour).AgreeRetention(ctx); !errors.Is(err, ErrAtWork) {
+		t.Errorf("another than the default, behind a consumer at work: %v", err)
+	}
+	exec(t, l, `update consumer set seen = now() - interval '11 s'`)
+	check(t, with(time.Hour).AgreeRetention(ctx))
+	exec(t, l, `update ledger set retention_ms = null`)
+	exec(t, l, `update consumer set seen = now()`)
+	check(t, with(0).AgreeRetention(ctx))
+}

@@ -412,6 +412,49 @@ func TestDocumentsHaveOneOutcome(t *testing.T) {
 	s.replay()
 }
 
+// What an order ships or gives up is more than is promised only where Postgres let two documents through, or somebody
+// edited the figures. Then it is refused for ever, and the order's record stays as it was.
+func TestADocumentOfAnOrderThatIsRefusedLeavesTheOrder(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, sandboxtest.SharedRedis(t), "")
+	s.sku(1, 10)
+	sale := reserve("a", one(1, 2))
+	sale.Kind, sale.TTL = stock.Sale, 0
+	s.do(sale)
+	doc := func(id, kind string, units int64) stock.Operation {
+		if kind == stock.DocumentFulfil {
+			units = -units
+		}
+		return stock.Operation{
+			Kind: stock.Movement, ID: "~" + id, Document: kind, Reason: "test", Deadline: farAway, Lines: stock.Lines{one(1, units)},
+			Order: stock.OrderRef{ID: "a", Key: 1, Asked: 1},
+		}
+	}
+	for _, kind := range []string{stock.DocumentFulfil, stock.DocumentCancel} {
+		before := s.rdb.HGet(t.Context(), s.shard.keys.Orders, "a").Val()
+		for range 2 {
+			out := s.do(doc("much-"+kind, kind, 3))
+			if out.Code != stock.NotAllowed && (out.Code != stock.Replayed || out.Reservation.State != stock.Refused) {
+				t.Errorf("%s of 3 of 2: %+v", kind, out)
+			}
+		}
+		if after := s.rdb.HGet(t.Context(), s.shard.keys.Orders, "a").Val(); after != before {
+			t.Errorf("a refused %s moved the order from %q to %q", kind, before, after)
+		}
+	}
+	entries := s.log()
+	last := entries[len(entries)-1].Ops[0]
+	if !last.Refused || last.Document != stock.DocumentCancel || last.Order.ID != "a" {
+		t.Errorf("the log says %+v of the refusal", last)
+	}
+	if out := s.do(doc("parcel", stock.DocumentFulfil, 2)); out.Code != stock.Accepted {
+		t.Errorf("a document that fits, behind them: %+v", out)
+	}
+	if book := s.replay(); book.Orders["a"].State != stock.Fulfilled {
+		t.Errorf("the order stands as %+v", book.Orders["a"])
+	}
+}
+
 func TestFrozenSKUTakesNothingAndLetsGo(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, sandboxtest.SharedRedis(t), "")
