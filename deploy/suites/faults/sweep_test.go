@@ -176,7 +176,7 @@ func tamperings(r *shoptest.Row, seed, shop uint64) {
 	d := &tamperer{Shop: s, chance: rand.New(rand.NewPCG(seed, shop)), orders: records, skus: cold}
 	load := s.Traffic(16, 20*time.Millisecond, false, hot...)
 	var slowest time.Duration // of a sweep
-	var compared, fewest int  // by the longest and the shortest sweep, from both sides
+	var compared, fewest int  // by the longest and the shortest sweep; a record on two pages of one audit counts once
 	found, torn := 0, 0
 	for range rounds {
 		d.taken = map[string]bool{}
@@ -212,8 +212,8 @@ func tamperings(r *shoptest.Row, seed, shop uint64) {
 	if limit := time.Minute; slowest > limit {
 		t.Errorf("a sweep of %d records and the callers' orders took %v, at most %v is promised", records, slowest, limit)
 	}
-	if least := 2*records - each; fewest < least { // an edit may delete one from one side
-		t.Errorf("a sweep compared %d records, from both sides, want %d at least", fewest, least)
+	if fewest < records || compared == 0 {
+		t.Errorf("a sweep compared %d records, the shop has %d at least", fewest, records)
 	}
 	r.Note("%d of %d edits named with their key within one sweep, %d refused as torn and taken over (seed %d)", found, rounds*each, torn, seed)
 	r.Note("slowest sweep %.1f s, with %d to %d comparisons, from both sides, under load", slowest.Seconds(), fewest, compared)
