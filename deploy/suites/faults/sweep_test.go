@@ -212,7 +212,7 @@ func tamperings(r *shoptest.Row, seed, shop uint64) {
 	if limit := time.Minute; slowest > limit {
 		t.Errorf("a sweep of %d records and the callers' orders took %v, at most %v is promised", records, slowest, limit)
 	}
-	if fewest < records || compared == 0 {
+	if fewest < records {
 		t.Errorf("a sweep compared %d records, the shop has %d at least", fewest, records)
 	}
 	r.Note("%d of %d edits named with their key within one sweep, %d refused as torn and taken over (seed %d)", found, rounds*each, torn, seed)
