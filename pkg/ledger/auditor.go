@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,15 +49,16 @@ func (a *Auditor) Shard(ctx context.Context, number int) (takeover.Shard, error)
 	return a.opener.Shard(ctx, number)
 }
 
-// View opens a snapshot with a page of orders and documents after an id.
+// View opens a snapshot with a page of orders and documents after an id. What it needs for sure it asks at once: a sweep
+// opens one for every thousand orders, and beside a shop that sells each question waits for its turn.
 func (a *Auditor) View(ctx context.Context, number int, after string, limit int) (audit.View, error) {
-	view, err := a.ledger.View(ctx, number)
+	tx, err := a.ledger.beginReading(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := &auditView{View: view, grace: a.grace}
+	v := &auditView{View: &View{tx: tx, shard: Shard{Number: number}, retention: a.ledger.retention.Milliseconds()}, grace: a.grace}
 	if err := v.fill(ctx, after, limit); err != nil {
-		return nil, errors.Join(fmt.Errorf("read shard %d for an audit: %w", number, err), view.Close())
+		return nil, errors.Join(fmt.Errorf("read shard %d for an audit: %w", number, err), endReading(ctx, tx))
 	}
 	return v, nil
 }
@@ -70,54 +72,70 @@ type auditView struct {
 
 func (v *auditView) Snapshot() audit.Snapshot { return v.snapshot }
 
-func (v *auditView) fill(ctx context.Context, after string, limit int) (err error) {
-	s := &v.snapshot
-	s.Shard = v.shard.forTakeover()
-	s.Retention = time.Duration(v.retention) * time.Millisecond
-	if err := v.tx.QueryRow(ctx, `select now()`).Scan(&s.Shard.Now); err != nil {
-		return err
-	}
-	if s.Stock, err = v.Stock(ctx); err != nil {
-		return err
-	}
-	if s.Doubt, err = v.doubts(ctx); err != nil {
-		return err
-	}
-	if s.Last, err = v.last(ctx); err != nil {
-		return err
-	}
-	return v.page(ctx, after, limit)
-}
+const (
+	selectDoubts = `select sku, doubt from stock where shard = $1 and doubt <> ''`
 
-func (v *auditView) doubts(ctx context.Context) (map[int64]string, error) {
-	doubts := map[int64]string{}
-	rows, err := v.tx.Query(ctx, `select sku, doubt from stock where shard = $1 and doubt <> ''`, v.shard.Number)
-	if err != nil {
-		return nil, err
-	}
-	var sku int64
-	var doubt string
-	_, err = pgx.ForEachRow(rows, []any{&sku, &doubt}, func() error {
-		doubts[sku] = doubt
-		return nil
+	// selectLast is the entry at the ledger's position, operation by operation.
+	selectLast = `select e.id, e.buyer, e.body, e.at_ms, e.after_image from shard s,
+    lateral (select * from event where shard = $1 and epoch = s.epoch and seq = s.applied offset 0) e
+where s.number = $1 order by e.idx`
+)
+
+func (v *auditView) fill(ctx context.Context, after string, limit int) error {
+	s := &v.snapshot
+	s.Stock, s.Doubt, s.Orders = map[int64]event.Field{}, map[int64]string{}, map[string]audit.Order{}
+	s.Retention = time.Duration(v.retention) * time.Millisecond
+	number := v.shard.Number
+	var now time.Time
+	var queue pgx.Batch
+	queue.Queue(selectShard+`where number = $1`, number).Query(func(rows pgx.Rows) (err error) {
+		v.shard, err = oneShard(rows)
+		return err
 	})
-	return doubts, err
+	queue.Queue(`select now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	queue.Queue(selectFields, number).Query(func(rows pgx.Rows) error {
+		return scanFields(rows, func(sku int64, f event.Field) error {
+			s.Stock[sku] = f
+			return nil
+		})
+	})
+	queue.Queue(selectDoubts, number).Query(func(rows pgx.Rows) error {
+		var sku int64
+		var doubt string
+		_, err := pgx.ForEachRow(rows, []any{&sku, &doubt}, func() error {
+			s.Doubt[sku] = doubt
+			return nil
+		})
+		return err
+	})
+	queue.Queue(selectLast, number).Query(func(rows pgx.Rows) (err error) {
+		s.Last, err = v.last(rows)
+		return err
+	})
+	ofOrders := !strings.HasPrefix(after, "~") // documents come after them: "~" sorts behind every character of an order's id
+	if ofOrders {
+		v.queuePage(&queue, after, limit, func(o *datedOrder) {
+			s.Orders[o.ID] = audit.Order{Reservation: o.Reservation, Moved: o.moved}
+			s.Next = o.ID
+		})
+	}
+	if err := v.tx.SendBatch(ctx, &queue).Close(); err != nil {
+		return err
+	}
+	s.Shard = v.shard.forTakeover()
+	s.Shard.Now = now
+	if len(s.Orders) == limit {
+		return nil
+	}
+	return v.rest(ctx, after, limit-len(s.Orders))
 }
 
 // last puts together the entry at the ledger's position from its event rows.
-func (v *auditView) last(ctx context.Context) (event.Raw, error) {
-	if v.shard.Applied == 0 {
-		return event.Raw{}, nil
-	}
-	rows, err := v.tx.Query(ctx, `select id, buyer, body, at_ms, after_image from event
-where shard = $1 and epoch = $2 and seq = $3 order by idx`, v.shard.Number, v.shard.Epoch, v.shard.Applied)
-	if err != nil {
-		return event.Raw{}, err
-	}
+func (v *auditView) last(rows pgx.Rows) (event.Raw, error) {
 	var id, buyer, body, image, after string
 	var at int64
 	var ops []stock.Operation
-	_, err = pgx.ForEachRow(rows, []any{&id, &buyer, &body, &at, &image}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &buyer, &body, &at, &image}, func() error {
 		op, err := event.ParseBody(body)
 		op.ID, op.Buyer = id, buyer
 		ops = append(ops, op)
@@ -133,47 +151,33 @@ where shard = $1 and epoch = $2 and seq = $3 order by idx`, v.shard.Number, v.sh
 	}, nil
 }
 
-// page reads orders first and documents after them: "~" sorts behind every character of an order's id.
-func (v *auditView) page(ctx context.Context, after string, limit int) error {
-	s := &v.snapshot
-	s.Orders = map[string]audit.Order{}
-	last := ""
-	if !strings.HasPrefix(after, "~") {
-		orders, err := v.Page(ctx, after, limit)
-		if err != nil {
-			return err
-		}
-		ids := make([]string, len(orders))
-		for i, r := range orders {
-			ids[i] = r.ID
-		}
-		moved, err := v.moved(ctx, ids)
-		if err != nil {
-			return err
-		}
-		for _, r := range orders {
-			s.Orders[r.ID] = audit.Order{Reservation: r, Moved: moved[r.ID]}
-			last = r.ID
-		}
-		if len(orders) == limit {
-			s.Next = last
-			return nil
-		}
-	}
-	rest := limit - len(s.Orders)
+// rest fills the page with documents.
+func (v *auditView) rest(ctx context.Context, after string, rest int) error {
 	documents, err := v.documents(ctx, `d.settled > now() - $2 * interval '1 ms' and '~' || d.id > $3 collate "C"
 order by d.id limit $4`, v.retention, after, rest)
 	if err != nil {
 		return err
 	}
+	s := &v.snapshot
+	s.Next = ""
 	for id, d := range documents {
 		s.Orders[id] = d
-		last = max(last, id)
+		s.Next = max(s.Next, id)
 	}
-	if len(documents) == rest {
-		s.Next = last
+	if len(documents) < rest {
+		s.Next = ""
 	}
 	return nil
+}
+
+// Bought is asked of the ledger only where something has a limit.
+func (v *auditView) Bought(ctx context.Context, after event.BuyerKey, limit int) (map[event.BuyerKey]int64, event.BuyerKey, error) {
+	for _, field := range v.snapshot.Stock {
+		if field.Limit > 0 {
+			return v.View.Bought(ctx, after, limit)
+		}
+	}
+	return map[event.BuyerKey]int64{}, event.BuyerKey{}, nil
 }
 
 // documents are settled ones, under the id that they have in Redis; the condition continues a where clause.
@@ -205,26 +209,6 @@ where d.shard = $1 and d.state <> 'written' and `+condition, append([]any{v.shar
 	return found, err
 }
 
-// moved tells when the newest attempts of orders last moved.
-func (v *auditView) moved(ctx context.Context, ids []string) (map[string]time.Time, error) {
-	moved := make(map[string]time.Time, len(ids))
-	if len(ids) == 0 {
-		return moved, nil
-	}
-	rows, err := v.tx.Query(ctx, `select w.id, r.moved from unnest($2::text[]) w(id),
-lateral (select moved from reservation where shard = $1 and order_id = w.id order by attempt desc limit 1) r`, v.shard.Number, ids)
-	if err != nil {
-		return nil, err
-	}
-	var id string
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-		moved[id] = at
-		return nil
-	})
-	return moved, err
-}
-
 // Orders are the newest attempts of orders and settled documents, whatever their age.
 func (v *auditView) Orders(ctx context.Context, ids []string) (map[string]audit.Order, error) {
 	var orders, papers []string
@@ -235,23 +219,19 @@ func (v *auditView) Orders(ctx context.Context, ids []string) (map[string]audit.
 			orders = append(orders, id)
 		}
 	}
-	found, err := v.documents(ctx, `d.id = any($2)`, papers)
-	if err != nil {
-		return nil, fmt.Errorf("read %d documents: %w", len(papers), err)
+	found := make(map[string]audit.Order, len(ids))
+	if len(papers) > 0 {
+		documents, err := v.documents(ctx, `d.id = any($2)`, papers)
+		if err != nil {
+			return nil, fmt.Errorf("read %d documents: %w", len(papers), err)
+		}
+		maps.Copy(found, documents)
 	}
-	if len(orders) == 0 {
-		return found, nil
-	}
-	reservations, err := v.View.Orders(ctx, orders)
-	if err != nil {
-		return nil, err
-	}
-	moved, err := v.moved(ctx, orders)
-	if err != nil {
-		return nil, fmt.Errorf("read when %d orders moved: %w", len(orders), err)
-	}
-	for id, r := range reservations {
-		found[id] = audit.Order{Reservation: r, Moved: moved[id]}
+	if len(orders) > 0 {
+		err := v.dated(ctx, orders, func(o *datedOrder) { found[o.ID] = audit.Order{Reservation: o.Reservation, Moved: o.moved} })
+		if err != nil {
+			return nil, err
+		}
 	}
 	return found, nil
 }

@@ -114,13 +114,20 @@ func (f *fold) loadOrders(rows pgx.Rows) error {
 
 // eachOrderLine reads rows of the form of selectNewest: neighbours with one id are one order.
 func eachOrderLine(rows pgx.Rows, each func(id string, key int64, recent bool, row *stock.Reservation, line stock.Line) error) error {
+	var recent bool
+	return eachLine(rows, &recent, func(id string, key int64, row *stock.Reservation, line stock.Line) error {
+		return each(id, key, recent, row, line)
+	})
+}
+
+// eachLine is eachOrderLine for rows whose tenth column says something else of the last move; it goes to told.
+func eachLine(rows pgx.Rows, told any, each func(id string, key int64, row *stock.Reservation, line stock.Line) error) error {
 	var r stock.Reservation
 	var line stock.Line
 	var key int64
-	var recent bool
 	_, err := pgx.ForEachRow(rows, []any{&r.ID, &key, &r.Attempt, &r.State, &r.Buyer, &r.ExpiresMillis,
-		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, &recent, &line.SKU, &line.Asked, &line.Now, &line.Fulfilled}, func() error {
-		return each(r.ID, key, recent, &r, line)
+		&r.Receipt.Epoch, &r.Receipt.Seq, &r.Receipt.Index, told, &line.SKU, &line.Asked, &line.Now, &line.Fulfilled}, func() error {
+		return each(r.ID, key, &r, line)
 	})
 	return err
 }

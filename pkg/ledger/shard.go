@@ -109,12 +109,20 @@ func readShard(ctx context.Context, db querier, number int) (Shard, error) {
 	if err != nil {
 		return Shard{}, fmt.Errorf("read shard %d: %w", number, err)
 	}
-	s, err := pgx.CollectExactlyOneRow(rows, scanShard)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Shard{}, fmt.Errorf("shard %d: %w", number, ErrUnknownShard)
-	}
-	if err != nil {
+	s, err := oneShard(rows)
+	switch {
+	case errors.Is(err, ErrUnknownShard):
+		return Shard{}, fmt.Errorf("shard %d: %w", number, err)
+	case err != nil:
 		return Shard{}, fmt.Errorf("read shard %d: %w", number, err)
 	}
 	return s, nil
+}
+
+func oneShard(rows pgx.Rows) (Shard, error) {
+	s, err := pgx.CollectExactlyOneRow(rows, scanShard)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrUnknownShard
+	}
+	return s, err
 }

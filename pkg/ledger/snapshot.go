@@ -24,15 +24,14 @@ const readerPatience = 60_000
 
 // beginReading starts a REPEATABLE READ read-only transaction: all its questions see one moment.
 func (l *Ledger) beginReading(ctx context.Context) (*pgxpool.Tx, error) {
-	tx, err := l.pool.BeginTx(ctx, l.bounded(pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}))
+	options := l.bounded(pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	begin := cmp.Or(options.BeginQuery, "begin isolation level repeatable read read only")
+	options.BeginQuery = begin + fmt.Sprintf("; set local idle_in_transaction_session_timeout = %d", readerPatience)
+	tx, err := l.pool.BeginTx(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("begin a reading transaction: %w", err)
 	}
-	owned := tx.(*pgxpool.Tx)
-	if _, err := tx.Exec(ctx, fmt.Sprintf(`set local idle_in_transaction_session_timeout = %d`, readerPatience)); err != nil {
-		return nil, errors.Join(fmt.Errorf("set the patience of a reading transaction: %w", err), endReading(ctx, owned))
-	}
-	return owned, nil
+	return tx.(*pgxpool.Tx), nil
 }
 
 func endReading(ctx context.Context, tx pgx.Tx) error {
@@ -89,9 +88,13 @@ func eachField(ctx context.Context, db querier, shard int, each func(sku int64, 
 	if err != nil {
 		return err
 	}
+	return scanFields(rows, each)
+}
+
+func scanFields(rows pgx.Rows, each func(sku int64, f event.Field) error) error {
 	var sku int64
 	var f event.Field
-	_, err = pgx.ForEachRow(rows, []any{&sku, &f.Available, &f.Held, &f.Committed, &f.OpensMillis, &f.Frozen, &f.Closed, &f.Limit}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&sku, &f.Available, &f.Held, &f.Committed, &f.OpensMillis, &f.Frozen, &f.Closed, &f.Limit}, func() error {
 		return each(sku, f)
 	})
 	return err

@@ -99,11 +99,15 @@ from stock where shard = $1 and sku = any($2::bigint[])`
 
 // selectNewest reads the newest attempt of orders, one row a line. Each order is found by its index, whatever
 // the statistics say.
-const selectNewest = `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx,
-    x.moved > clock_timestamp() - $3 * interval '1 ms', l.sku, l.asked, l.now, l.fulfilled
+const selectNewest = newestOf + `x.moved > clock_timestamp() - $3 * interval '1 ms'` + andLines
+
+const (
+	newestOf = `select v.id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, `
+	andLines = `, l.sku, l.asked, l.now, l.fulfilled
 from unnest($2::text[]) v(id),
     lateral (select * from reservation r where r.shard = $1 and r.order_id = v.id order by r.attempt desc limit 1) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = v.id and l.attempt = x.attempt order by l.sku offset 0) l`
+)
 
 // begin locks the shard and reads whatever the batch touches, in one round trip.
 func (t *transaction) begin(ctx context.Context) error {

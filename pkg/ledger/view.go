@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -52,23 +53,55 @@ func (v *View) Stock(ctx context.Context) (map[int64]event.Field, error) {
 	return fields, nil
 }
 
+// A datedOrder is the newest attempt of an order, numbered as asked, and when it last moved.
+type datedOrder struct {
+	stock.Reservation
+	moved time.Time
+}
+
+// eachDatedOrder gathers rows that have moved as their tenth column. The order given to each is its own to keep.
+func eachDatedOrder(rows pgx.Rows, shard int, each func(*datedOrder)) error {
+	var at time.Time
+	var o *datedOrder
+	err := eachLine(rows, &at, func(id string, _ int64, row *stock.Reservation, line stock.Line) error {
+		if o == nil || o.ID != id {
+			if o != nil {
+				each(o)
+			}
+			o = &datedOrder{*row, at}
+			o.Receipt.Shard = shard
+		}
+		o.Lines = append(o.Lines, line)
+		return nil
+	})
+	if err == nil && o != nil {
+		each(o)
+	}
+	return err
+}
+
+// selectDated is selectNewest with the time of the last move.
+const selectDated = newestOf + `x.moved` + andLines
+
 // Orders are the newest attempts of the orders with these ids, numbered as asked. An id without one is absent.
 func (v *View) Orders(ctx context.Context, ids []string) (map[string]stock.Reservation, error) {
 	orders := make(map[string]stock.Reservation, len(ids))
-	rows, err := v.tx.Query(ctx, selectNewest, v.shard.Number, compacted(append([]string(nil), ids...)), v.retention)
-	if err == nil {
-		err = eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
-			orders[r.ID] = *r
-			return nil
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read orders of shard %d: %w", v.shard.Number, err)
-	}
-	return orders, nil
+	err := v.dated(ctx, ids, func(o *datedOrder) { orders[o.ID] = o.Reservation })
+	return orders, err
 }
 
-const selectPage = `select x.order_id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, true, l.sku, l.asked, l.now, l.fulfilled
+func (v *View) dated(ctx context.Context, ids []string, each func(*datedOrder)) error {
+	rows, err := v.tx.Query(ctx, selectDated, v.shard.Number, compacted(append([]string(nil), ids...)))
+	if err == nil {
+		err = eachDatedOrder(rows, v.shard.Number, each)
+	}
+	if err != nil {
+		return fmt.Errorf("read orders of shard %d: %w", v.shard.Number, err)
+	}
+	return nil
+}
+
+const selectPage = `select x.order_id, x.attempt, x.asked, x.state, x.buyer, x.expires_ms, x.epoch, x.seq, x.idx, x.moved, l.sku, l.asked, l.now, l.fulfilled
 from (select * from reservation r where ` + insideRetention + ` and r.order_id > $3 order by r.order_id limit $4) x,
     lateral (select * from reservation_line l where l.shard = $1 and l.order_id = x.order_id and l.attempt = x.attempt order by l.sku offset 0) l
 order by x.order_id, l.sku`
@@ -85,23 +118,23 @@ var (
 func (v *View) Page(ctx context.Context, after string, limit int) ([]stock.Reservation, error) {
 	var orders []stock.Reservation
 	var queue pgx.Batch
+	v.queuePage(&queue, after, limit, func(o *datedOrder) { orders = append(orders, o.Reservation) })
+	if err := v.tx.SendBatch(ctx, &queue).Close(); err != nil {
+		return nil, fmt.Errorf("read a page of orders of shard %d: %w", v.shard.Number, err)
+	}
+	return orders, nil
+}
+
+func (v *View) queuePage(queue *pgx.Batch, after string, limit int, each func(*datedOrder)) {
 	for _, setting := range byKey {
 		queue.Queue(setting)
 	}
 	queue.Queue(selectPage, v.shard.Number, v.retention, after, limit).Query(func(rows pgx.Rows) error {
-		return eachOrder(rows, v.shard.Number, func(r *stock.Reservation) error {
-			orders = append(orders, *r)
-			return nil
-		})
+		return eachDatedOrder(rows, v.shard.Number, each)
 	})
 	for _, setting := range byCost {
 		queue.Queue(setting)
 	}
-	err := v.tx.SendBatch(ctx, &queue).Close()
-	if err != nil {
-		return nil, fmt.Errorf("read a page of orders of shard %d: %w", v.shard.Number, err)
-	}
-	return orders, nil
 }
 
 // Freeze stops a SKU and says why, in the ledger only; the freeze in Redis is an operation of its own. A doubt
