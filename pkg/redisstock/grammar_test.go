@@ -227,6 +227,26 @@ func TestBothParsersAgreeOnDamagedCalls(t *testing.T) {
 	})
 }
 
+// The library keeps lines parsed, and the same text is good in one form and bad in another.
+func TestLinesThatAreGoodInOneFormAreNotTakenInAnother(t *testing.T) {
+	t.Parallel()
+	g := openGrounds(t)
+	s, err := g.shard(map[string]string{"1": "100|0|0"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := []string{"R900000|1|%s o0", "C1|%s o0", "M9007199254740991|adjust|count|%s ~d0"}
+	for _, lines := range []string{"1=1", "1=0", "1=+1", "=1=1", "=1=0", "~1=+1", "1=1:2", "=1=1:2", "~1=1"} {
+		for _, good := range forms {
+			for _, form := range forms {
+				if err := g.compare(s, []string{fmt.Sprintf(good, lines), fmt.Sprintf(good, strings.TrimLeft(lines, "=~")), fmt.Sprintf(form, lines)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
 // shopOperation is an operation of a small shop: few orders, few SKUs, so that they meet. A generator that
 // parallel tests share is a data race inside rapid, so each makes its own.
 func shopOperation() *rapid.Generator[stock.Operation] {

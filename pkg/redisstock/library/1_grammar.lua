@@ -50,9 +50,11 @@ local function whole(text, most, digits)
   return n <= most and n or nil
 end
 
-local cachedLines, cachedBodies, cacheSize = {}, {}, 0
+local cachedLines, cachedMoves, cachedResults, cachedBodies, cacheSize = {}, {}, {}, {}, 0
 local function room(lines)
-  if cacheSize >= MAX_CACHE then cachedLines, cachedBodies, cacheSize = {}, {}, 0 end
+  if cacheSize >= MAX_CACHE then
+    cachedLines, cachedMoves, cachedResults, cachedBodies, cacheSize = {}, {}, {}, {}, 0
+  end
   cacheSize = cacheSize + lines
 end
 
@@ -70,8 +72,8 @@ end
 -- readLines parses "<sku>=<asked>[:<now>[:<fulfilled>]],…" into {sku = {…}, units = {now…}, n}, with asked = {…} and
 -- done = {…} beside where a line has more than asked units. Form '~' are signed movements, form '=' results, which may be 0.
 local function readLines(text, form)
-  local key = form and form .. text or text
-  local cached = cachedLines[key]
+  -- One cache a form: a text that is good in one may be bad in another.
+  local cached = (form == '~' and cachedMoves or form and cachedResults or cachedLines)[text]
   if cached then return cached end
   local sku, units, n, length, last = {}, {}, 0, -1, 0
   local first, done
@@ -108,7 +110,8 @@ local function readLines(text, form)
   if n == 0 or n > MAX_ORDER_LINES or length ~= #text then return nil end
   cached = { sku = sku, units = units, n = n, asked = first, done = done }
   room(n)
-  cachedLines[key] = cached
+  local cache = form == '~' and cachedMoves or form and cachedResults or cachedLines
+  cache[text] = cached
   return cached
 end
 
