@@ -244,6 +244,7 @@ func TestAmendmentsFindTheirRowsByIndexBeforeAnyAnalyze(t *testing.T) {
 		"in flight": {waitingCount, []any{0, []int64{tea}}, []string{"stock_document_written"}},
 		"promises":  {promisesOf, []any{0, 101, 100}, []string{"reservation_line_sku", "reservation_pkey"}},
 		"endings":   {endings, []any{0, old, "", now, 100}, []string{"reservation_moved", "stock_document_settled", "stock_document_order"}},
+		"ended":     {anyEnding, []any{0, old, "", int64(1000)}, []string{"reservation_moved", "stock_document_settled"}},
 		"old":       {oldOrders, []any{0, old, "", int64(1000), 100}, []string{"reservation_moved", "reservation_pkey"}},
 		"attempts":  {oldAttempts, []any{0, ids, int64(1000)}, []string{"reservation_pkey"}},
 		"prune":     {pruneOrders, []any{0, ids, ones}, []string{"reservation_pkey", "reservation_line_pkey", "stock_document_order"}},

@@ -41,17 +41,30 @@ const endings = `select id, epoch, seq, idx, moved from (
         order by d.settled, '~' || d.id limit $5)) e
 order by moved, id limit $5`
 
+// anyEnding looks for the first one before the fence would be moved; a zero cursor is where the last pass was kept.
+const anyEnding = `select exists (select from reservation r
+        where r.shard = $1 and (r.moved, r.order_id) > (c.moved, c.id) and r.moved <= c.bound and r.state <> 'held')
+    or exists (select from stock_document d
+        where d.shard = $1 and d.settled >= c.moved and (d.settled, '~' || d.id) > (c.moved, c.id collate "C") and d.settled <= c.bound and d.state <> 'written')
+from (select case when $2 > reached then $2 else reached end as moved, case when $2 > reached then $3 else reached_id end as id,
+        clock_timestamp() - $4::bigint * interval '1 ms' as bound
+    from forgetting where shard = $1) c`
+
 // ForgetPage lists what Redis may forget: orders that are confirmed, fulfilled or ended, and settled documents, that last
 // moved longer than olderThan ago, each with the position of its last move, the oldest first, at most limit, those behind
 // a cursor. next is the cursor behind the page; keep it with KeepForgotten once the page is dropped. olderThan must be
 // the retention or more: a client whose order is forgotten may begin anew, and the ledger accepts that only after the
 // retention.
 //
-// It moves the shard's fence first, so that a document that is written from here on does not count on the records; what
-// a document waits for is left out, and comes again when that document is settled.
+// It moves the shard's fence before it lists anything, so that a document that is written from here on does not count on
+// the records; what a document waits for is left out, and comes again when that document is settled. Where nothing can be
+// forgotten the fence stays, and nothing is written.
 func (l *Ledger) ForgetPage(ctx context.Context, shard int, olderThan time.Duration, after ForgetCursor, limit int) (page []stock.Ending, next ForgetCursor, err error) {
 	if olderThan < l.retention {
 		return nil, after, stock.BadField("older_than", olderThan.String(), fmt.Sprintf("use the retention of %v or more", l.retention))
+	}
+	if some, err := l.forgettable(ctx, shard, max(olderThan, forgetLag), after); err != nil || !some {
+		return nil, after, err
 	}
 	var fence time.Time
 	err = l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
@@ -90,6 +103,18 @@ func (l *Ledger) ForgetPage(ctx context.Context, shard int, olderThan time.Durat
 		return nil, after, fmt.Errorf("list what shard %d may forget: %w", shard, err)
 	}
 	return page, next, nil
+}
+
+// forgettable looks whether there would be a page.
+func (l *Ledger) forgettable(ctx context.Context, shard int, olderThan time.Duration, after ForgetCursor) (some bool, err error) {
+	err = l.pool.QueryRow(ctx, anyEnding, shard, after.Moved, after.ID, olderThan.Milliseconds()).Scan(&some)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrUnknownShard
+	}
+	if err != nil {
+		return false, fmt.Errorf("look what shard %d may forget: %w", shard, err)
+	}
+	return some, nil
 }
 
 // KeepForgotten keeps how far a pass came: all before the cursor is dropped. It never moves back. A pass that ends before

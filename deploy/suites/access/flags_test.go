@@ -97,7 +97,7 @@ func TestThePagesNameOnlyFlagsThatThereAre(t *testing.T) {
 	flags := flagsOf(t)
 	known := slices.Concat(flags[shoptest.Producer], flags[shoptest.Consumer], flags[shoptest.Reconciler])
 	// Commands of the reconciler have flags of their own, which its own help does not list.
-	others := []string{"shard", "all", "adopt", "library", "every-order", "at", "limit", "accept-loss", "shards", "detach", "build", "help", "unsafe", "aclfile"}
+	others := []string{"shard", "all", "adopt", "library", "every-order", "at", "limit", "accept-loss", "older-than", "shards", "detach", "build", "help", "unsafe", "aclfile"}
 	for _, page := range []string{"README.md", "deploy/docs/runbook/README.md", "deploy/docs/decisions/0005-access.md"} {
 		text, err := os.ReadFile(root + "/" + page)
 		shoptest.Need(t, err)
