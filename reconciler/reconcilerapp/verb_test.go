@@ -208,9 +208,6 @@ func TestAStoryHasAllAttemptsAndBothStores(t *testing.T) {
 
 func TestWhoServesKeepsTheDigestsOfClosedEpochs(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it waits for a minute's duty")
-	}
 	s := newShop(t, 1)
 	s.want(repair.ExitRepaired)
 	s.sku("tea", 10, 0)

@@ -97,7 +97,9 @@ func (w *ward) duties(ctx context.Context) error {
 	group.Go(func() error { w.every(ctx, expireEvery, nil, "expiry", w.expireRound); return nil })
 	group.Go(func() error { w.every(ctx, documentEvery, nil, "documents", w.documentRound); return nil })
 	group.Go(func() error { w.every(ctx, w.AuditEvery, w.hurry, "audit", auditor.round); return nil })
-	group.Go(func() error { w.every(ctx, digestEvery, nil, "digests", w.digestRound); return nil })
+	soon := make(chan struct{}, 1) // the first digests do not wait for their time: epochs may have been closed meanwhile
+	soon <- struct{}{}
+	group.Go(func() error { w.every(ctx, digestEvery, soon, "digests", w.digestRound); return nil })
 	group.Go(func() error { w.keepForgetting(ctx); return nil })
 	return group.Wait()
 }
