@@ -206,7 +206,7 @@ func TestAReplayIsResumedAfterKillsAndInterrupts(t *testing.T) {
 
 	d = startDemo(t, arguments...)
 	d.ends(0)
-	d.see(`every SKU's available is opening minus net: 800 of 800 in Redis, 800 of 800 in Postgres`)
+	d.see(`every SKU's on_hand and available are opening minus net: 800 of 800 in Redis, 800 of 800 in Postgres`)
 	d.see(`Every promise was kept`)
 	r.Note("killed once, interrupted once, 150 orders on 800 SKUs")
 }
