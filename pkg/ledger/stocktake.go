@@ -141,7 +141,10 @@ func positionOf(ctx context.Context, tx pgx.Tx, shard int64, moment AsOf) (at st
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return at, fmt.Errorf("read where epoch %d ended: %w", at.Epoch, err)
 	}
-	if v.standing(at.Seq) != stock.StandingPersisted {
+	// Between a takeover and its first entry a look at the shard answers the beginning of an epoch: the moment at which
+	// the one before had ended.
+	began := at.Seq == 0 && at.Epoch > 0 && (err == nil || at.Epoch == now.Epoch)
+	if !began && v.standing(at.Seq) != stock.StandingPersisted {
 		return at, stock.BadField("as_of", at.String(), fmt.Sprintf("name a position that is persisted, up to %s", now))
 	}
 	return at, nil

@@ -117,6 +117,35 @@ func TestACountBelowWhatIsPromisedNamesTheHolds(t *testing.T) {
 	w.same()
 }
 
+// Who looks at a SKU while its shard is being opened sees the beginning of an epoch.
+func TestTheBeginningOfAnEpochIsAMoment(t *testing.T) {
+	t.Parallel()
+	w := newTeller(t, open(t, 1), 0)
+	tea := w.sku(10)
+	ended := w.closeEpoch()
+	began := w.at
+	if began.Seq != 0 {
+		t.Fatalf("the epoch began at %v", began)
+	}
+	w.reopen(ended)
+	w.sold("o", lines(tea, 3))
+	w.carried(draftOf("p", stock.DocumentFulfil, "o", nil))
+	if doc := w.carried(counting("n", lines(tea, 12), AsOf{Position: began})); doc.Lines[0].Asked != 2 || doc.AsOf != began {
+		t.Errorf("12 where 10 were known: %+v", doc)
+	}
+	w.takeover()
+	if doc := w.carried(counting("n2", lines(tea, 12), AsOf{Position: stock.Position{Epoch: w.at.Epoch}})); doc.Lines[0].Asked != 3 {
+		t.Errorf("12 where 9 were known: %+v", doc)
+	}
+	var bad *stock.FieldError
+	for _, at := range []stock.Position{{Epoch: began.Epoch + 1}, {Epoch: w.at.Epoch + 1}} {
+		if _, _, err := w.l.WriteDocument(context.Background(), counting("n3", lines(tea, 12), AsOf{Position: at})); !errors.As(err, &bad) {
+			t.Errorf("an epoch that never was, %v: %v", at, err)
+		}
+	}
+	w.same()
+}
+
 func TestAMomentThatIsNotPersistedIsNoMoment(t *testing.T) {
 	t.Parallel()
 	w := newTeller(t, open(t, 1), 0)
