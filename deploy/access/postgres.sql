@@ -52,6 +52,7 @@ grant update (applied, state, reason, changed, claim, claim_nonce) on shard to s
 grant select, insert on event, orphan to stockpipe_consumer;
 grant insert, update on stock, reservation to stockpipe_consumer;
 grant insert, update (now, fulfilled, returned), delete on reservation_line to stockpipe_consumer; -- delete: what a replace brought and took
+grant select, insert, update (units), delete on bought to stockpipe_consumer; -- delete: who has nothing has no row
 grant insert on sku, dead_event to stockpipe_consumer; -- sku: rebuilt from the log
 grant insert, update (state, epoch, seq, idx, settled) on stock_document to stockpipe_consumer;
 grant select, insert, update on assignment to stockpipe_consumer;

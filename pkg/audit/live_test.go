@@ -220,6 +220,10 @@ func TestEveryHandThatTouchesRedisIsFound(t *testing.T) {
 			s.must(s.rdb.HSet(ctx, s.shard.Keys().State, fmt.Sprint(s.limited), f.String()).Err())
 			return fmt.Sprint(s.limited)
 		}, isSKU},
+		{"the ledger's count edited", func(s *shop) string {
+			s.sql(`update bought set units = units + 1 where buyer = (select min(buyer) from bought)`)
+			return fmt.Sprint(s.limited)
+		}, isCount},
 		{"the ledger's shipped units edited", func(s *shop) string {
 			s.sql(`update reservation_line set fulfilled = fulfilled + 1 where (shard, order_id, attempt, sku) = (
 				select l.shard, l.order_id, l.attempt, l.sku from reservation_line l join reservation r using (shard, order_id, attempt)

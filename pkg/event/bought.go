@@ -30,7 +30,7 @@ func (b *Book) countOrder(before, after *stock.Reservation) {
 	if after == nil || after.Buyer == "" {
 		return
 	}
-	was, is := bought(before), bought(after)
+	was, is := Counted(before), Counted(after)
 	for len(was) > 0 || len(is) > 0 {
 		var sku, units int64
 		if len(is) == 0 || len(was) > 0 && was[0].SKU <= is[0].SKU {
@@ -47,8 +47,9 @@ func (b *Book) countOrder(before, after *stock.Reservation) {
 	}
 }
 
-// bought are the lines of an order that count: what it gave back does not.
-func bought(r *stock.Reservation) stock.Lines {
+// Counted are the lines of an order that count for its buyer, each with what stands of it and what was shipped: what the
+// order gave back does not.
+func Counted(r *stock.Reservation) stock.Lines {
 	if r == nil || r.State.Ended() {
 		return nil
 	}

@@ -205,7 +205,7 @@ func TestAmendmentsFindTheirRowsByIndexBeforeAnyAnalyze(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	w := newTeller(t, open(t, 1), 0)
-	for _, table := range []string{"reservation", "reservation_line", "stock", "stock_document", "forgetting"} {
+	for _, table := range []string{"reservation", "reservation_line", "stock", "stock_document", "forgetting", "bought"} {
 		exec(t, w.l, `alter table `+table+` set (autovacuum_enabled = off)`)
 	}
 	tea := w.sku(1_000_000)
@@ -217,6 +217,7 @@ func TestAmendmentsFindTheirRowsByIndexBeforeAnyAnalyze(t *testing.T) {
 		select 'd' || n, 0, 'fulfil', '[{"sku": 100, "units": -1}]', case when n % 1000 = 0 then 'written' else 'applied' end, 1, 'o' || n, 1, 1, 1, n,
 		    now() - n * interval '1 s' from generate_series(1, 20000) n`)
 	exec(t, w.l, `update stock set buyer_limit = 2`)
+	exec(t, w.l, `insert into bought (shard, sku, buyer, units) select n % 2, 100 + n % 500, 'b' || n, 5 from generate_series(1, 20000) n`)
 	const n = 500
 	ids, texts, ones := make([]string, n), make([]string, n), make([]int64, n)
 	for i := range ids {
@@ -248,9 +249,13 @@ func TestAmendmentsFindTheirRowsByIndexBeforeAnyAnalyze(t *testing.T) {
 		"old":       {oldOrders, []any{0, old, "", int64(1000), 100}, []string{"reservation_moved", "reservation_pkey"}},
 		"attempts":  {oldAttempts, []any{0, ids, int64(1000)}, []string{"reservation_pkey"}},
 		"prune":     {pruneOrders, []any{0, ids, ones}, []string{"reservation_pkey", "reservation_line_pkey", "stock_document_order"}},
-		"bought":    {allBought, []any{0}, []string{"reservation_line_sku", "reservation_pkey"}},
-		"of":        {boughtOf, []any{0, ones, ids}, []string{"reservation_line_sku", "reservation_pkey"}},
-		"page":      {boughtPage, []any{0, 0, "", 100}, []string{"reservation_line_sku", "reservation_pkey"}},
+		"bought":    {allBought, []any{0}, []string{"bought_pkey"}},
+		"of":        {boughtOf, []any{0, ones, ids}, []string{"bought_pkey"}},
+		"page":      {boughtPage, []any{0, 0, "", 100}, []string{"bought_pkey"}},
+		"less":      {lessBought, []any{0, ones, ids, ones}, []string{"bought_pkey"}},
+		"none":      {noneBought, []any{0, ones, ids, ones}, []string{"bought_pkey"}},
+		"dropped":   {dropBought, []any{0, []int64{101, 102}}, []string{"bought_pkey"}},
+		"anew":      {countBought, []any{0, []int64{101, 102}}, []string{"reservation_line_sku", "reservation_pkey"}},
 		"document":  {waitingDocument, []any{0, movementOf(tea)}, []string{"stock_document_written"}},
 	} {
 		rows, err := w.l.pool.Query(ctx, `explain `+c.sql, c.args...)
@@ -268,7 +273,7 @@ func TestAmendmentsFindTheirRowsByIndexBeforeAnyAnalyze(t *testing.T) {
 				t.Errorf("%s does not go by %s:\n%s", name, index, text)
 			}
 		}
-		for _, table := range []string{"reservation", "reservation_line", "stock_document"} {
+		for _, table := range []string{"reservation", "reservation_line", "stock_document", "bought"} {
 			if strings.Contains(text, "Seq Scan on "+table+" ") {
 				t.Errorf("%s reads all of %s:\n%s", name, table, text)
 			}

@@ -246,7 +246,7 @@ func (v *auditView) Invariants(ctx context.Context) ([]audit.Broken, error) {
 	broken := make([]audit.Broken, len(violations))
 	for i, x := range violations {
 		broken[i] = audit.Broken{Class: cmp.Or(classes[x.Rule], audit.Invariant), Rule: x.Rule, SKU: x.SKU, Text: x.String()}
-		if x.Rule != RuleEvents {
+		if x.Rule != RuleEvents && x.Rule != RuleBought {
 			broken[i].Order = x.ID
 		}
 	}

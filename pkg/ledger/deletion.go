@@ -39,7 +39,7 @@ where d.lines @> $2::jsonb order by d.id limit 1`
 
 // MarkDeleted ends a SKU: its text is free, and created again it is another SKU with another number. It must be closed
 // for sale, with nothing held and no document in flight, as persisted: what Redis takes behind that is refused as closed.
-// Orders that are sold are shipped and returned as before, for they know the number. Deleted already is no error. Errors:
+// Orders that are sold are shipped and returned as before, for they know the number, and a limit goes on being counted. Deleted already is no error. Errors:
 // ErrUnknownSKU, wrapped, and *StandingSKUError.
 func (l *Ledger) MarkDeleted(ctx context.Context, number int64) error {
 	err := l.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error { return markDeleted(ctx, tx, number) })

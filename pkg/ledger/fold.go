@@ -28,6 +28,7 @@ type fold struct {
 	opened []int64        // SKUs whose first entry is here
 	signs  map[int64]sign // of SKUs that have some, or had
 	signed []int64        // SKUs whose sign changed here
+	limits limits
 	settle []settlement
 
 	mismatches []event.Mismatch
@@ -92,6 +93,9 @@ func (f *fold) loadStock(rows pgx.Rows) error {
 		if sg != (sign{}) {
 			f.signs[s.sku] = sg
 			f.book.Settings[s.sku] = sg.Settings
+			if sg.Limit > 0 {
+				f.limits.had = append(f.limits.had, s.sku)
+			}
 		}
 		return nil
 	})
@@ -240,6 +244,9 @@ func (f *fold) take(c event.Change, at int64, after string) {
 		s := sign{Settings: c.Op.Change.Apply(f.signs[sku].Settings)}
 		if s.Frozen {
 			s.doubt = f.signs[sku].doubt
+		}
+		if (s.Limit > 0) != (f.signs[sku].Limit > 0) {
+			f.limits.switched = append(f.limits.switched, sku)
 		}
 		f.signs[sku] = s
 		f.signed = append(f.signed, sku)

@@ -20,13 +20,14 @@ const (
 	RuleEnded     = "ended"     // units stand of confirmed orders, and none of fulfilled and cancelled ones
 	RuleShipped   = "shipped"   // what was shipped of a line is what documents say
 	RuleReturned  = "returned"  // what came back of a line is what documents say, and at most what was shipped
+	RuleBought    = "bought"    // what a buyer has of a SKU with a limit = what the lines of his orders sum up to
 )
 
 // A Violation is a rule that does not hold: what the ledger says, and what it should be by the rows it rests on.
 type Violation struct {
 	Rule     string
-	SKU      int64  // of held and committed
-	ID       string // of an order, a document, or an epoch
+	SKU      int64  // of held, committed and bought
+	ID       string // of an order, a document, an epoch, or a buyer
 	Ledger   int64
 	Computed int64
 }
@@ -41,6 +42,8 @@ func (v Violation) String() string {
 		return fmt.Sprintf("document %s: settled %d times, by %d entries", v.ID, v.Ledger, v.Computed)
 	case RuleEnded:
 		return fmt.Sprintf("order %s: %d units of it stand, which is not how it stands", v.ID, v.Ledger)
+	case RuleBought:
+		return fmt.Sprintf("SKU number %d: the ledger says that buyer %s has %d, his orders sum up to %d", v.SKU, v.ID, v.Ledger, v.Computed)
 	case RuleShipped, RuleReturned:
 		return fmt.Sprintf("order %s: the ledger says that %d of SKU number %d were %s, its documents %d", v.ID, v.Ledger, v.SKU, v.Rule, v.Computed)
 	default:
@@ -89,6 +92,10 @@ where r.shard = $1 and r.state in ('confirmed', 'fulfilled', 'cancelled') and $2
 group by r.order_id, r.attempt, r.state having (r.state = 'confirmed') <> (sum(l.now) > 0) order by 2 limit $3`},
 	{RuleShipped, linesByDocuments("fulfilled", stock.DocumentFulfil, "")},
 	{RuleReturned, linesByDocuments("returned", stock.DocumentReturn, " or l.units > l.fulfilled")},
+	{RuleBought, `select coalesce(b.sku, o.sku), coalesce(b.buyer, o.buyer), coalesce(b.units, 0), coalesce(o.units, 0)
+from (select sku, buyer, units from bought where shard = $1) b
+    full join (` + boughtByOrders(`select sku from stock where shard = $1 and buyer_limit > 0`) + `) o on (o.sku, o.buyer) = (b.sku, b.buyer)
+where coalesce(b.units, 0) <> coalesce(o.units, 0) and $2::bigint is not null order by 1, 2 limit $3`},
 	// A hold that was made while one of the clocks was wrong ends when both of its times have come.
 	{RuleOverdue, `select 0::bigint, order_id, (extract(epoch from now() - greatest(due, to_timestamp(expires_ms / 1000.0))) * 1000)::bigint, $2::bigint
 from reservation where shard = $1 and state = 'held' and due < now() - $2 * interval '1 ms'

@@ -48,7 +48,7 @@ order by r.moved, r.order_id limit $5 for update skip locked`
 	over = `'released', 'expired', 'cancelled', 'fulfilled'`
 
 	// pruneOrders comes behind the locks, in a snapshot of its own: a document that was written before them is seen. What
-	// buyers have of a SKU with a limit is counted from its orders for ever. An order goes with all its attempts or stays
+	// buyers have of a SKU with a limit is checked against its orders, and counted from them anew, for ever. An order goes with all its attempts or stays
 	// with all: the next one's key is found from what is there.
 	pruneOrders = `with old as materialized (
     select v.id, v.key from unnest($2::text[], $3::bigint[]) v(id, key)

@@ -62,7 +62,7 @@ func (w *teller) keys(id string) (keys []string) {
 func TestAnOrderIsPrunedWhole(t *testing.T) {
 	t.Parallel()
 	w := newTeller(t, open(t, 1), 0)
-	tea := w.sku(1000)
+	tea, mug := w.sku(1000), w.sku(1000)
 	month := 30 * 24 * time.Hour
 	w.apply(w.entry(reserve("f", 1, lines(tea, 1))))
 	w.apply(w.entry(move(stock.Release, "f", 1)))
@@ -83,12 +83,18 @@ func TestAnOrderIsPrunedWhole(t *testing.T) {
 		t.Errorf("the order stands as %+v", found)
 	}
 	w.apply(w.entry(move(stock.Release, "f", 1)))
+	// Of this one only the first attempt is kept by its limit.
+	w.apply(w.entry(limited(mug, 9)), w.entry(reserve("g", 1, lines(mug, 1))), w.entry(move(stock.Release, "g", 1)),
+		w.entry(reserve("g", 2, lines(tea, 1))), w.entry(move(stock.Release, "g", 2)))
 	w.aged(3 * month)
 	exec(t, w.l, `update forgetting set reached = now() - interval '1 s'`)
 	plan, planLines, err := w.l.PrunePlan(context.Background(), 0, month)
 	check(t, err)
 	if p := w.pruned(month, 100); p.Attempts != 3 || p.Lines != 3 || plan != 3 || planLines != 3 {
 		t.Errorf("pruned %+v, planned %d with %d lines, want all three", p, plan, planLines)
+	}
+	if diff := cmp.Diff([]string{"1 asked 1 released", "2 asked 2 released"}, w.keys("g")); diff != "" {
+		t.Error(diff)
 	}
 	delete(w.book.Orders, "f")
 	w.apply(w.entry(reserve("f", 1, lines(tea, 1))))

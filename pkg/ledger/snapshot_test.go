@@ -156,10 +156,13 @@ func TestEveryInvariantCanBreak(t *testing.T) {
 	a := w.sku(100)
 	w.apply(w.entry(reserve("o1", 1, lines(a, 2)), stock.Operation{Kind: stock.Sale, ID: "s1", Attempt: 1, Lines: lines(a, 3)}))
 	w.apply(w.entry(reserve("o2", 1, lines(a, 1))))
+	w.apply(w.entry(limited(a, 9), by("ann", reserve("o3", 1, lines(a, 4)))))
 	w.same()
 	exec(t, w.l, `update stock set held = held + 1, committed = committed - 1 where sku = $1`, a)
 	exec(t, w.l, `delete from event where epoch = $1 and seq = $2`, w.at.Epoch, w.at.Seq-1)
 	exec(t, w.l, `update stock_document set state = 'written'`)
+	exec(t, w.l, `update bought set units = 5, buyer = case buyer when 'b' then 'bob' else buyer end`)
+	exec(t, w.l, `insert into bought (shard, sku, buyer, units) values (0, $1, 'zoe', 1)`, a+1)
 	exec(t, w.l, `update reservation set due = now() - interval '90 s' where order_id = 'o1'`)
 	v, err := w.l.View(ctx, 0)
 	check(t, err)
@@ -175,10 +178,14 @@ func TestEveryInvariantCanBreak(t *testing.T) {
 		}
 	}
 	want := []Violation{
-		{Rule: RuleHeld, SKU: a, Ledger: 4, Computed: 3},
+		{Rule: RuleHeld, SKU: a, Ledger: 8, Computed: 7},
 		{Rule: RuleCommitted, SKU: a, Ledger: 2, Computed: 3},
 		{Rule: RuleEvents, ID: fmt.Sprint(w.at.Epoch), Ledger: w.at.Seq, Computed: 1 - w.at.Seq},
 		{Rule: RuleDocuments, ID: OpeningID(a), Ledger: 0, Computed: 1},
+		{Rule: RuleBought, SKU: a, ID: "ann", Ledger: 5, Computed: 4},
+		{Rule: RuleBought, SKU: a, ID: "b", Ledger: 0, Computed: 3},
+		{Rule: RuleBought, SKU: a, ID: "bob", Ledger: 5, Computed: 0},
+		{Rule: RuleBought, SKU: a + 1, ID: "zoe", Ledger: 1, Computed: 0},
 		{Rule: RuleOverdue, ID: "o1", Computed: 60_000},
 	}
 	if diff := gocmp.Diff(want, broken); diff != "" {

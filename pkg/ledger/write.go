@@ -66,6 +66,7 @@ func (t *transaction) write(ctx context.Context, reached stock.Position) error {
 	u.orders(f, reached.Epoch)
 	u.amendments(f)
 	u.lines(f)
+	u.bought(f, t.batch.short)
 	u.papers(f, reached.Epoch)
 	u.queue(1, "the shard's position", advance, t.batch.shard, reached.Epoch, reached.Seq, t.have.Seq)
 	u.batch.Queue(`select pg_notify($1, $2)`, channelApplied, fmt.Sprintf("%d %d %d", t.batch.shard, reached.Epoch, reached.Seq))

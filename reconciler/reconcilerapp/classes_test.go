@@ -51,7 +51,7 @@ func (s *shop) setField(field, value string) {
 }
 
 // keptTables are those that a failover of Postgres to a standby takes back.
-var keptTables = []string{"shard", "sku", "epoch_end", "event", "stock", "stock_document", "reservation", "reservation_line", "forgetting"}
+var keptTables = []string{"shard", "sku", "epoch_end", "event", "stock", "stock_document", "reservation", "reservation_line", "bought", "forgetting"}
 
 // forget takes Postgres back to where it was when remember was called.
 func (s *shop) remember() {

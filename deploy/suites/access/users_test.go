@@ -262,12 +262,13 @@ func TestEachRoleOfPostgresIsRefusedWhatItDoesNotDo(t *testing.T) {
 		shoptest.Producer: {
 			"update stock set available = 1", "insert into stock values (1, 0, 1, 0, 0)", "update reservation set state = 'held'", "delete from reservation",
 			"update reservation_line set now = 1", "update forgetting set fence = now()",
+			"select from bought", "insert into bought values (0, 1, 'x', 1)", "update bought set units = 9", "delete from bought",
 			"insert into reservation (shard) values (0)", "insert into event (shard) values (0)", "update shard set epoch = 9", "update shard set applied = 9",
 			"select from shard for no key update", "update stock_document set state = 'applied'", "select from event", "select from repair",
 			"update turn set holder = 'x'", "update assignment set consumer = 'x'", "set role stockpipe_consumer",
 		},
 		shoptest.Consumer: {
-			"delete from reservation", "update forgetting set fence = now()",
+			"delete from reservation", "update forgetting set fence = now()", "update bought set buyer = 'x'", "truncate bought",
 			"update shard set epoch = 9", "update shard set library = 2", "insert into epoch_end values (0, 1, 1)", "insert into shard (number) values (9)",
 			"update turn set holder = 'x'", "insert into repair (shard) values (0)", "insert into outcome (order_id, code) values ('a', 'b')",
 			"update stock_document set lines = '[]'", "update stock_document set deadline_ms = 9", "delete from producer", "update sku set deleted = now()", "set role stockpipe_reconciler",

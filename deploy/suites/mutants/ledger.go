@@ -20,6 +20,9 @@ const (
 	goInvar   = "pkg/ledger/invariant.go"
 	goSnap    = "pkg/ledger/snapshot.go"
 	goOutcome = "pkg/ledger/outcome.go"
+	goBought  = "pkg/ledger/bought.go"
+	goPrune   = "pkg/ledger/prune.go"
+	goForget  = "pkg/ledger/forget.go"
 )
 
 var ledgerMutants = []mutant{
@@ -42,6 +45,37 @@ var ledgerMutants = []mutant{
 	{name: "an order begins again inside its retention", harm: "an order that a restored Redis forgot takes units twice",
 		file: goFold, old: "if !read || old.recent {", new: "if !read || old.recent && false {",
 		pkg: ledgers, by: []string{"TestAnOrderBegunAgainInsideItsRetentionHalts"}},
+	{name: "the first row under the attempt that was asked", harm: "an order that begins anew gets a key below its earlier life's, and the older row is taken for the newest",
+		file: goFold, old: "m := madeOrder{Reservation: c.After, key: 1}", new: "m := madeOrder{Reservation: c.After, key: c.After.Attempt}",
+		pkg: ledgers, by: []string{"TestTheNewestRowHasTheHighestKey"}},
+
+	// What buyers have.
+	{name: "what a buyer gave back still counts", harm: "after a takeover buyers are refused what they may have",
+		file: goBought, old: "less.add(key, -n)", new: "less.add(key, 0)",
+		pkg: ledgers, by: []string{"TestWhatBuyersHaveFollowsEachBatch", "TestWhatBuyersHaveIsAlwaysTheSumOfTheirOrders"}},
+	{name: "a limit that was switched on is not counted", harm: "whoever bought before the limit buys as much again",
+		file: goBought, old: "if len(limited) > 0 {", new: "if len(limited) > 0 && anew {",
+		pkg: ledgers, by: []string{"TestWhatBuyersHaveFollowsEachBatch", "TestWhatBuyersHaveIsHeldConfirmedAndShipped"}},
+	{name: "documents of forgotten orders change no count", harm: "who cancels after a day is refused the units that came back",
+		file: goBought, old: "for _, m := range f.amends.late {\n\t\tadd(", new: "for _, m := range f.amends.late {\n\t\tcontinue\n\t\tadd(",
+		pkg: ledgers, by: []string{"TestWhatBuyersHaveIsAlwaysTheSumOfTheirOrders"}},
+	{name: "a count that does not fit is left so", harm: "what somebody edited stays wrong, and the sale goes on by it",
+		file: goBought, old: "found != n {", new: "false {",
+		pkg: ledgers, by: []string{"TestWhatSomebodyElseChangedOfWhatBuyersHaveIsCountedAnew"}},
+	{name: "what buyers have is not summed up", harm: "a count that no order stands behind is called sound",
+		file: goInvar, old: "where coalesce(b.units, 0) <> coalesce(o.units, 0)", new: "where b.units < 0 and o.units > 0",
+		pkg: ledgers, by: []string{"TestEveryInvariantCanBreak"}},
+
+	// What ends.
+	{name: "an order pruned attempt by attempt", harm: "an order that begins anew takes the key of a row that is gone, and returns go to another life",
+		file: goPrune, old: "having count(*) = (select count(*) from reservation r where r.shard = $1 and r.order_id = o.id)", new: "having count(*) > 0",
+		pkg: ledgers, by: []string{"TestAnOrderIsPrunedWhole"}},
+	{name: "a record forgotten while a document counts on it", harm: "a cancellation finds no record, and the order stays confirmed in Redis' place",
+		file: goForget, old: "            and not exists (` + waitingFor + `)\n", new: "",
+		pkg: ledgers, by: []string{"TestARecordThatADocumentCountsOnIsKeptUntilItIsSettled"}},
+	{name: "records are listed in front of the fence", harm: "a document that is written meanwhile counts on a record that goes",
+		file: goForget, old: "err := moveFence(ctx, tx, shard, max(olderThan, forgetLag)); err != nil", new: "err := error(nil); err != nil",
+		pkg: ledgers, by: []string{"TestTheFenceWaitsForADocumentThatIsBeingWritten", "TestARecordThatADocumentCountsOnIsKeptUntilItIsSettled"}},
 
 	// The prefix.
 	{name: "gap ignored", harm: "a lost entry is never missed",
