@@ -154,7 +154,7 @@ func TestEveryHandThatTouchesRedisIsFound(t *testing.T) {
 			return id
 		}, isOrder},
 		{"a record deleted", func(s *shop) string {
-			id := s.anyOrder()
+			id := s.anyPersisted() // one that the ledger has not got is missed once it has
 			s.must(s.rdb.HDel(ctx, s.shard.Keys().Orders, id).Err())
 			return id
 		}, isOrder},

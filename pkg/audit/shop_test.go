@@ -343,6 +343,21 @@ func (s *shop) letters() {
 	}
 }
 
+// anyPersisted picks an order that Redis and the ledger have.
+func (s *shop) anyPersisted() string {
+	s.t.Helper()
+	for range 100 {
+		id := s.anyOrder()
+		found, err := s.ledger.Lookup(ctx, id)
+		s.must(err)
+		if len(found) > 0 {
+			return id
+		}
+	}
+	s.t.Fatal("no order is persisted")
+	return ""
+}
+
 // anyOrder is the id of some record in Redis.
 func (s *shop) anyOrder() string {
 	s.t.Helper()
