@@ -153,6 +153,7 @@ func TestConsumerKilledInDocuments(t *testing.T) {
 			s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 1, Reconcilers: 1, Failing: true})
 			all := papers()
 			shoptest.Crowd(len(all), 4, func(i int) { ready(s, all[i], all[i].name) })
+			s.Supply(1000, "late")
 			s.Drain()
 			// The shard stays the dead one's for some seconds. Until then the next one has nothing to read, and then all.
 			awaitOwner(s, nil).Kill()
@@ -162,6 +163,9 @@ func TestConsumerKilledInDocuments(t *testing.T) {
 				defer cancel()
 				_, _ = all[i].do(ctx, s.Client(i), all[i].name) // it has no answer, or one by a consumer that died
 			})
+			if at == failpoint.ConsumerAcked {
+				sellUntil(s, "late", func() bool { return doomed.Failed(at) })
+			}
 			doomed.AwaitFailure(at)
 			hit := time.Now()
 			left := shoptest.One[int](s, `select count(*) from stock_document where id = any($1) and state = 'written'`, written(s, all))
@@ -181,6 +185,19 @@ func TestConsumerKilledInDocuments(t *testing.T) {
 			s.Finish()
 		})
 	}
+}
+
+// sellUntil sells one unit after the other: what came before a consumer had the shard it reads from the ledger's
+// position, and has nothing to acknowledge.
+func sellUntil(s *shoptest.Shop, sku string, over func() bool) {
+	s.T.Helper()
+	sandboxtest.Eventually(s.T, shoptest.Patience, func() error {
+		if over() {
+			return nil
+		}
+		shoptest.Reserve(s.T.Context(), s.Client(0), api.NewOrderID(), sku, 1, 1)
+		return errors.New("one more is sold")
+	})
 }
 
 // written are the ids of documents in Postgres.

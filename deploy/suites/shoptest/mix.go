@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/api"
+	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 )
 
 // Bounds of a mix.
@@ -120,7 +121,8 @@ func (m *Mix) Stop() {
 func (m *Mix) More(stories int64) {
 	m.Shop.T.Helper()
 	want := m.next.Load() + stories
-	eventually(m.Shop, func() error {
+	// No answer of the shop is judged by it: a busy machine may take its time over many.
+	sandboxtest.Eventually(m.Shop.T, Patience+time.Duration(stories)*100*time.Millisecond, func() error {
 		if n := m.next.Load(); n < want {
 			return fmt.Errorf("%d stories of the mix, want %d", n, want)
 		}
