@@ -175,10 +175,10 @@ func eachBought(rows pgx.Rows, each func(key event.BuyerKey, units int64) error)
 	return err
 }
 
-// Bought gives what buyers have of the SKUs with a limit, over all orders: held, confirmed and shipped. A buyer with
-// nothing is absent. They come in no order.
+// Bought gives what buyers have of the SKUs with a limit, over all orders: held, confirmed and shipped, by SKU number and
+// buyer. A buyer with nothing is absent.
 func (s *Snapshot) Bought(ctx context.Context, each func(key event.BuyerKey, units int64) error) error {
-	rows, err := s.tx.Query(ctx, allBought, s.shard)
+	rows, err := s.open(ctx, "bought", allBought+` order by 1, 2`, s.shard)
 	if err == nil {
 		err = eachBought(rows, each)
 	}

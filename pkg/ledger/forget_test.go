@@ -12,6 +12,7 @@ import (
 
 	"github.com/stockpipe/stockpipe/pkg/sandbox/sandboxtest"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // aged makes everything that came to rest older.
@@ -133,8 +134,10 @@ func TestARecordThatADocumentCountsOnIsKeptUntilItIsSettled(t *testing.T) {
 	snapshot, err := w.l.Snapshot(ctx, w.claim)
 	check(t, err)
 	kept := false
-	check(t, snapshot.Records(ctx, func(page map[string]string) error {
-		kept = kept || strings.HasPrefix(page["o"], "c|")
+	check(t, snapshot.Records(ctx, func(page []takeover.Record) error {
+		for _, r := range page {
+			kept = kept || r.ID == "o" && strings.HasPrefix(r.Text, "c|")
+		}
 		return nil
 	}))
 	check(t, snapshot.Close())

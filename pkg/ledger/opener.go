@@ -196,31 +196,38 @@ func (o *Opener) RecordOrphans(ctx context.Context, shard int, beyond []event.Ra
 }
 
 // Snapshot is what Redis has to contain.
-func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (out takeover.Snapshot, err error) {
+func (o *Opener) Snapshot(ctx context.Context, s takeover.Seal) (takeover.Snapshot, error) {
 	snapshot, err := o.ledger.Snapshot(ctx, claimOf(s))
 	if err != nil {
-		return out, forTakeover(err)
+		return nil, forTakeover(err)
 	}
-	defer func() { err = errors.Join(err, snapshot.Close()) }()
-	out = takeover.Snapshot{Stock: map[int64]event.Field{}, Orders: map[string]string{}, Bought: map[event.BuyerKey]int64{}}
-	err = snapshot.Stock(ctx, func(page map[int64]event.Field) error {
-		maps.Copy(out.Stock, page)
+	return paged{snapshot}, nil
+}
+
+// paged is a snapshot as a takeover reads it.
+type paged struct{ *Snapshot }
+
+func (p paged) Stock(ctx context.Context) (map[int64]event.Field, error) {
+	all := map[int64]event.Field{}
+	return all, p.Snapshot.Stock(ctx, func(page map[int64]event.Field) error {
+		maps.Copy(all, page)
 		return nil
 	})
-	if err != nil {
-		return out, err
-	}
-	err = snapshot.Records(ctx, func(page map[string]string) error {
-		maps.Copy(out.Orders, page)
-		return nil
+}
+
+func (p paged) Bought(ctx context.Context, page func([]takeover.Bought) error) error {
+	var next []takeover.Bought
+	err := p.Snapshot.Bought(ctx, func(key event.BuyerKey, units int64) (err error) {
+		if next = append(next, takeover.Bought{BuyerKey: key, Units: units}); len(next) == pageSize {
+			err = page(next)
+			next = next[:0]
+		}
+		return err
 	})
-	if err != nil {
-		return out, err
+	if err != nil || len(next) == 0 {
+		return err
 	}
-	return out, snapshot.Bought(ctx, func(key event.BuyerKey, units int64) error {
-		out.Bought[key] = units
-		return nil
-	})
+	return page(next)
 }
 
 // SayOpen is step 8.

@@ -13,10 +13,15 @@ import (
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
-// pageSize is how many rows a page of a snapshot has, at most.
-const pageSize = 1000
+// Bounds of what a snapshot holds in hand.
+const (
+	pageSize  = takeover.SnapshotPage // records of a page
+	pageBytes = 1 << 20               // of their text: an order may have 1,500 lines
+	fetchRows = 1000                  // lines of orders, or whatever else is read, of one fetch
+)
 
 // readerPatience is how long Postgres lets a reading transaction idle, in milliseconds: its owner talks to
 // Redis between two questions. It holds no lock that anybody waits for.
@@ -63,8 +68,10 @@ func (l *Ledger) Snapshot(ctx context.Context, c Claim) (*Snapshot, error) {
 }
 
 func (s *Snapshot) begin(ctx context.Context, c Claim) error {
-	if _, err := s.tx.Exec(ctx, sortInMemory); err != nil {
-		return err
+	for _, setting := range []string{sortInMemory, wholeCursors} {
+		if _, err := s.tx.Exec(ctx, setting); err != nil {
+			return err
+		}
 	}
 	err := s.tx.QueryRow(ctx, `select f.fence from shard s join forgetting f on f.shard = s.number where number = $1 and claim = $2 and claim_nonce = $3
     and epoch = $2 and applied = 0 and state = 'rebuilding'`, c.Shard, c.Epoch, c.Nonce).Scan(&s.fence)
@@ -78,8 +85,51 @@ func (s *Snapshot) begin(ctx context.Context, c Claim) error {
 // has by default would send them through files.
 const sortInMemory = `set local work_mem = '128MB'`
 
-// Close ends the snapshot's transaction.
+// wholeCursors: what is read through a cursor is read to its end, so it is planned as a plain question would be.
+const wholeCursors = `set local cursor_tuple_fraction = 1`
+
+// Close ends the snapshot's transaction; once is enough.
 func (s *Snapshot) Close() error { return endReading(context.Background(), s.tx) }
+
+// A cursor is the rows of one question, fetched a page at a time. Between two of them the transaction idles: who reads
+// may do something else meanwhile, and if he takes longer than readerPatience or stands still for good, Postgres ends
+// the transaction and no snapshot stays behind. (A question whose rows are left unread is nothing that Postgres ends.)
+type cursor struct {
+	pgx.Rows // the page in hand
+
+	ctx   context.Context
+	tx    pgx.Tx
+	fetch string
+	got   int // rows of the page in hand
+}
+
+// open asks a question through a cursor of the given name. The rows are for one reader, to the end.
+func (s *Snapshot) open(ctx context.Context, name, question string, args ...any) (pgx.Rows, error) {
+	if _, err := s.tx.Exec(ctx, `declare `+name+` no scroll cursor for `+question, args...); err != nil {
+		return nil, err
+	}
+	c := &cursor{ctx: ctx, tx: s.tx, fetch: fmt.Sprintf(`fetch %d from %s`, fetchRows, name)}
+	return c, c.turn()
+}
+
+func (c *cursor) turn() (err error) {
+	c.got = 0
+	c.Rows, err = c.tx.Query(c.ctx, c.fetch)
+	return err
+}
+
+func (c *cursor) Next() bool {
+	for !c.Rows.Next() {
+		if c.Rows.Err() != nil || c.got == 0 {
+			return false // broken, or a page without rows: the end
+		}
+		if c.turn() != nil {
+			return false // the rows of a question that failed say why
+		}
+	}
+	c.got++
+	return true
+}
 
 const selectFields = `select sku, available, held, committed, opens_ms, frozen, closed, buyer_limit from stock where shard = $1`
 
@@ -142,21 +192,21 @@ order by r.order_id, l.sku`
 // selectSettled are the documents whose records Redis keeps. Never those still written: their record must be
 // absent, or the movement that is on its way would be taken for a repeat. [model]
 const selectSettled = `select id, state, epoch, seq, idx, lines from stock_document
-where shard = $1 and state <> 'written' and settled > $2`
+where shard = $1 and state <> 'written' and settled > $2 order by id`
 
-// Records gives the records of orders and documents inside the retention, by their id in Redis, in pages of at
-// most 1,000. An error of page ends it and comes back.
-func (s *Snapshot) Records(ctx context.Context, page func(map[string]string) error) error {
-	p := recordPages{page: page, next: map[string]string{}}
-	rows, err := s.tx.Query(ctx, selectKnown, s.shard, s.fence)
+// Records gives the records of orders inside the retention and then of documents, by their id in Redis and in the order
+// of it, in pages of at most 1,000. An error of page ends it and comes back. A page is only good until page returns.
+func (s *Snapshot) Records(ctx context.Context, page func([]takeover.Record) error) error {
+	p := recordPages{page: page}
+	rows, err := s.open(ctx, "records", selectKnown, s.shard, s.fence)
 	if err == nil {
 		err = eachOrder(rows, s.shard, func(r *stock.Reservation) error { return p.add(r.ID, event.FormatRecord(r)) })
 	}
 	if err == nil {
 		err = s.documents(ctx, &p)
 	}
-	if err == nil && len(p.next) > 0 {
-		err = page(p.next)
+	if err == nil {
+		err = p.flush()
 	}
 	if err != nil {
 		return fmt.Errorf("read the records of shard %d: %w", s.shard, err)
@@ -165,18 +215,26 @@ func (s *Snapshot) Records(ctx context.Context, page func(map[string]string) err
 }
 
 type recordPages struct {
-	page func(map[string]string) error
-	next map[string]string
+	page func([]takeover.Record) error
+	next []takeover.Record
+	size int // bytes
 }
 
 func (p *recordPages) add(id, text string) error {
-	p.next[id] = text
-	if len(p.next) < pageSize {
+	p.next, p.size = append(p.next, takeover.Record{ID: id, Text: text}), p.size+len(id)+len(text)
+	if len(p.next) < pageSize && p.size < pageBytes {
 		return nil
 	}
-	full := p.next
-	p.next = map[string]string{}
-	return p.page(full)
+	return p.flush()
+}
+
+func (p *recordPages) flush() error {
+	if len(p.next) == 0 {
+		return nil
+	}
+	err := p.page(p.next)
+	p.next, p.size = p.next[:0], 0
+	return err
 }
 
 // eachOrder gathers rows of the form of selectNewest into orders. The order given to each is its own to keep.
@@ -209,7 +267,7 @@ type movedLine struct {
 }
 
 func (s *Snapshot) documents(ctx context.Context, p *recordPages) error {
-	rows, err := s.tx.Query(ctx, selectSettled, s.shard, s.fence)
+	rows, err := s.open(ctx, "settled", selectSettled, s.shard, s.fence)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stockpipe/stockpipe/pkg/event"
 	"github.com/stockpipe/stockpipe/pkg/stock"
+	"github.com/stockpipe/stockpipe/pkg/takeover"
 )
 
 // closedSnapshot closes the teller's epoch and reads everything that a takeover would put.
@@ -30,11 +31,16 @@ func closedSnapshot(t *testing.T, w *teller) (fields map[int64]event.Field, reco
 		maps.Copy(fields, page)
 		return nil
 	}))
-	check(t, s.Records(ctx, func(page map[string]string) error {
-		if len(page) > pageSize {
+	check(t, s.Records(ctx, func(page []takeover.Record) error {
+		if len(page) == 0 || len(page) > pageSize {
 			t.Errorf("a page of %d", len(page))
 		}
-		maps.Copy(records, page)
+		for _, r := range page {
+			if _, twice := records[r.ID]; twice {
+				t.Errorf("%s comes twice", r.ID)
+			}
+			records[r.ID] = r.Text
+		}
 		return nil
 	}))
 	return fields, records

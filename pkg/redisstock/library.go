@@ -23,7 +23,7 @@ const LibraryVersion = 1
 var libraryFiles embed.FS
 
 // functions are the names of one version's functions. They are all that a caller needs who does not load the text.
-type functions struct{ apply, settle, forget, fence, put, open, status string }
+type functions struct{ apply, settle, forget, fence, put, drop, open, status string }
 
 // functionsOf is cheap to ask for any of the versions that this build carries.
 func functionsOf(version int) functions {
@@ -40,7 +40,7 @@ var newest, previous = named(LibraryVersion), named(LibraryVersion - 1)
 
 func named(version int) functions {
 	name := libraryName(version)
-	return functions{name + "_apply", name + "_settle", name + "_forget", name + "_fence", name + "_put", name + "_open", name + "_status"}
+	return functions{name + "_apply", name + "_settle", name + "_forget", name + "_fence", name + "_put", name + "_drop", name + "_open", name + "_status"}
 }
 
 func libraryName(version int) string { return fmt.Sprintf("stockpipe_%d", version) }

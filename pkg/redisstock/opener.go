@@ -2,6 +2,7 @@ package redisstock
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/stockpipe/stockpipe/pkg/stock"
 	"github.com/stockpipe/stockpipe/pkg/takeover"
@@ -59,7 +60,8 @@ func (o *Opener) Fence(ctx context.Context, s takeover.Seal, adopt bool) error {
 
 // Put changes the closed shard: it sets (pairs of field and value) or deletes (fields) in one of the hashes, or
 // moves the log to the archive key. It answers the mirrored seq, which the next call must name: so a late copy of
-// an earlier call is refused. After an error the attempt is over.
+// an earlier call is refused. At the server's limit of memory a set is a *takeover.RefusedError of class MEMORY, and
+// nothing was written; the rest goes through. After any other error the attempt is over.
 func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover.Put) (int64, error) {
 	args := make([]any, 0, len(p.Args)+5)
 	args = append(args, s.Token(), s.Nonce, seq, p.Target, p.Verb)
@@ -71,7 +73,14 @@ func (o *Opener) Put(ctx context.Context, s takeover.Seal, seq int64, p takeover
 	if err != nil {
 		return seq, err
 	}
-	if _, err := o.call(ctx, call.put, keys, args...); err != nil {
+	function, name := call.drop, "drop"
+	if p.Verb == takeover.VerbSet {
+		function, name = call.put, "put"
+	}
+	if _, err := o.call(ctx, function, keys, args...); err != nil {
+		if classify(err).reason == "memory" {
+			return seq, fmt.Errorf("%w (%w)", &takeover.RefusedError{Function: name, Class: takeover.ClassMemory}, err)
+		}
 		return seq, err
 	}
 	return seq + 1, nil
@@ -86,6 +95,32 @@ func (o *Opener) Open(ctx context.Context, s takeover.Seal, seq int64, continues
 	}
 	_, err = o.call(ctx, call.open, o.keys.list(), s.Token(), s.Nonce, seq, continues.String())
 	return err
+}
+
+// Count is how many fields orders or buyers have, without the sentinel.
+func (o *Opener) Count(ctx context.Context, target string) (int, error) {
+	pipe, key := o.rdb.Pipeline(), o.hash(target)
+	all, sentinel := pipe.HLen(ctx, key), pipe.HExists(ctx, key, "~")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, fmt.Errorf("count %s of shard %d: %w", target, o.number, err)
+	}
+	if sentinel.Val() {
+		return int(all.Val()) - 1, nil
+	}
+	return int(all.Val()), nil
+}
+
+// Texts are the values of named fields of orders or buyers, "" for a missing one.
+func (o *Opener) Texts(ctx context.Context, target string, fields []string) ([]string, error) {
+	values, err := o.rdb.HMGet(ctx, o.hash(target), fields...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read %d fields of %s of shard %d: %w", len(fields), target, o.number, err)
+	}
+	texts := make([]string, len(fields))
+	for i, value := range values {
+		texts[i], _ = value.(string)
+	}
+	return texts, nil
 }
 
 // Orders is a page of the records, without the sentinel.

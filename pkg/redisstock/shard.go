@@ -276,11 +276,7 @@ func (s *Shard) Fields(ctx context.Context) (map[int64]string, error) {
 // Scan reads a page of one of the hashes orders and buyers, without the sentinel; cursor 0 begins and ends.
 // A field may come twice.
 func (s *Shard) Scan(ctx context.Context, target string, cursor uint64, count int64) (map[string]string, uint64, error) {
-	key := s.keys.Orders
-	if target == "buyers" {
-		key = s.keys.Buyers
-	}
-	pairs, next, err := s.rdb.HScan(ctx, key, cursor, "", count).Result()
+	pairs, next, err := s.rdb.HScan(ctx, s.hash(target), cursor, "", count).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan %s of shard %d: %w", target, s.number, err)
 	}
@@ -291,6 +287,14 @@ func (s *Shard) Scan(ctx context.Context, target string, cursor uint64, count in
 		}
 	}
 	return out, next, nil
+}
+
+// hash is the key of orders or buyers.
+func (s *Shard) hash(target string) string {
+	if target == takeover.TargetBuyers {
+		return s.keys.Buyers
+	}
+	return s.keys.Orders
 }
 
 // Record reads one order's or document's record; the second result is false when there is none.

@@ -3,6 +3,7 @@ package takeover
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/event"
@@ -48,7 +49,8 @@ func Run(ctx context.Context, r Redis, l Ledger, o Options) (Report, error) {
 	if o.Page <= 0 {
 		o.Page = DefaultPage
 	}
-	a := &attempt{redis: r, ledger: l, options: o, report: Report{Shard: o.Shard}}
+	a := &attempt{redis: r, ledger: l, options: o, report: Report{Shard: o.Shard}, marks: map[string]*marks{}}
+	defer a.leave()
 	for _, s := range []struct {
 		step Step
 		do   func(context.Context) error
@@ -76,11 +78,16 @@ type attempt struct {
 	fenced time.Time
 	// strange is set when this Redis' log is not ours to apply: another ledger wrote it, or it is no stream.
 	strange bool
-	drained stock.Position               // that the ledger had reached behind the drain
-	newest  stock.Position               // of the ledger's entries, which the opening names
-	beyond  []event.Raw                  // entries that will be given up
-	want    map[string]map[string]string // target → field → text
-	touched bool                         // something was put, so Redis has to be read back
+	drained stock.Position // that the ledger had reached behind the drain
+	newest  stock.Position // of the ledger's entries, which the opening names
+	beyond  []event.Raw    // entries that will be given up
+
+	source  Snapshot          // from its step until all of it was read
+	state   map[string]string // what the state has to be, by field
+	limited map[int64]bool    // SKUs that have a limit per buyer
+	marks   map[string]*marks // target → what orders and buyers have to be
+	touched bool              // something was put, so Redis has to be read back
+	full    error             // Redis had no memory for what was put: nothing more is, and the attempt ends with this
 }
 
 func (a *attempt) take(ctx context.Context, step Step, do func(context.Context) error) error {
@@ -234,12 +241,33 @@ func (a *attempt) closeEpoch(ctx context.Context) error {
 	return a.recordStrays(ctx)
 }
 
-// snapshot begins step 5. It is read after the epoch was closed, or a consumer could persist more than Redis
-// is rebuilt from; and once, so that what is compared at the end is what was put. [model]
-func (a *attempt) snapshot(ctx context.Context) error {
-	s, err := a.ledger.Snapshot(ctx, a.seal)
-	a.want = s.wanted()
-	return err
+// snapshot begins step 5. It is begun after the epoch was closed, or a consumer could persist more than Redis
+// is rebuilt from; and what is read of it is read once, so that what is compared at the end is what was put. [model]
+func (a *attempt) snapshot(ctx context.Context) (err error) {
+	if a.source, err = a.ledger.Snapshot(ctx, a.seal); err != nil {
+		return err
+	}
+	fields, err := a.source.Stock(ctx)
+	if err != nil {
+		return err
+	}
+	a.state, a.limited = make(map[string]string, len(fields)), map[int64]bool{}
+	for number, field := range fields {
+		a.state[strconv.FormatInt(number, 10)] = field.String()
+		if field.Limit > 0 {
+			a.limited[number] = true
+		}
+	}
+	return nil
+}
+
+// leave ends the snapshot of an attempt that did not come to its end, however it ended. What is wrong with it then is
+// less than what ended the attempt.
+func (a *attempt) leave() {
+	if a.source != nil {
+		_ = a.source.Close()
+		a.source = nil
+	}
 }
 
 // open is step 7. It is sent once in an epoch: a second copy could open a process that has moved on. [model]

@@ -15,3 +15,7 @@ func MarkField(sku int64) string { return strconv.FormatInt(sku, 10) }
 
 // BuyerField is the field of the buyers hash that counts what one buyer has of one SKU.
 func BuyerField(k event.BuyerKey) string { return strconv.FormatInt(k.SKU, 10) + ":" + k.Buyer }
+
+func (b Bought) field() Record {
+	return Record{ID: BuyerField(b.BuyerKey), Text: strconv.FormatInt(b.Units, 10)}
+}

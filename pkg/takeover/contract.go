@@ -40,7 +40,8 @@ type Builder interface {
 	Open(ctx context.Context, s Seal, seq int64, continues stock.Position) error
 }
 
-// Targets and verbs of a Put.
+// Targets and verbs of a Put. A deletion gives room back, so it goes through in a Redis that is at its limit of memory,
+// too; a set is a *RefusedError of ClassMemory there.
 const (
 	TargetState  = "state"
 	TargetOrders = "orders"
@@ -63,6 +64,11 @@ type Put struct {
 type Reader interface {
 	// State is every field of the state hash, those of the protocol (e q m n v) included.
 	State(ctx context.Context) (map[string]string, error)
+	// Count is how many fields orders or buyers have, without the sentinel "~".
+	Count(ctx context.Context, target string) (int, error)
+	// Texts are the values of named fields of orders or buyers, in the order of the names; "" for one that is missing
+	// (no record and no count is empty).
+	Texts(ctx context.Context, target string, fields []string) ([]string, error)
 	// Orders is a page of the records, without the sentinel "~". It begins with cursor 0 and ends when next is
 	// 0; what is there during the whole scan is returned at least once, about count at a time.
 	Orders(ctx context.Context, cursor uint64, count int) (records map[string]string, next uint64, err error)
@@ -121,8 +127,41 @@ type Registrar interface {
 
 // A Source is what Redis is rebuilt from.
 type Source interface {
-	// Snapshot reads one snapshot in which the shard is (seal's epoch, 0), else ErrSuperseded.
+	// Snapshot begins one in which the shard is (seal's epoch, 0), else ErrSuperseded. Whoever gets it closes it.
 	Snapshot(ctx context.Context, s Seal) (Snapshot, error)
+}
+
+// A Snapshot is what Redis has to contain, all of one moment. SKUs are few and come at once; records and what buyers
+// have grow with the trade and come in pages of at most SnapshotPage, so that nobody holds all of them. Each is read
+// once; calls to Redis lie between two pages, and a reader that takes too long over one finds the snapshot gone, which
+// is an error of the next. An error of page ends the reading and comes back. A page is the reader's until page returns.
+// Not safe for concurrent use.
+type Snapshot interface {
+	Stock(ctx context.Context) (map[int64]event.Field, error)
+	// Records are in the order of their ids, those of orders before those of documents.
+	Records(ctx context.Context, page func([]Record) error) error
+	// Bought is what each buyer has, held, confirmed and fulfilled, of the SKUs that have a limit, in the order of SKU
+	// and buyer. Of other SKUs it may say something or nothing: nobody counts them.
+	Bought(ctx context.Context, page func([]Bought) error) error
+	// Close ends it. It may be called in the middle of a reading that panicked, and more than once.
+	Close() error
+}
+
+// SnapshotPage bounds a page of a snapshot, in records.
+const SnapshotPage = 1000
+
+// A Record is a field of orders: the newest attempt of an order that is held or moved inside the retention, under the
+// attempt that the client asked with [model]; or, under "~<id>", a document that was applied or refused inside the
+// retention, never one that is still pending. [model]
+type Record struct {
+	ID   string
+	Text string // in the form of event.FormatRecord
+}
+
+// A Bought is what one buyer has of one SKU.
+type Bought struct {
+	event.BuyerKey
+	Units int64
 }
 
 // Drained is what one call of Drain did.
@@ -137,16 +176,4 @@ type Closed struct {
 	Ended     stock.Position // of the epoch before
 	Continues stock.Position // of the newest entry: the same, or an earlier epoch's where that one has none
 	Orphans   int            // entries recorded as lost
-}
-
-// A Snapshot is what Redis has to contain.
-type Snapshot struct {
-	Stock map[int64]event.Field
-	// Orders are records in the form of event.FormatRecord: the newest attempt of every order that is held or
-	// moved inside the retention, under the attempt that the client asked with [model]; and, under "~<id>",
-	// documents that were applied or refused inside the retention, never those that are still pending. [model]
-	Orders map[string]string
-	// Bought is what each buyer has, held, confirmed and fulfilled, of the SKUs that have a limit. Of others it may
-	// say something or nothing: nobody counts them.
-	Bought map[event.BuyerKey]int64
 }

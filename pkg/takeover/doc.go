@@ -16,6 +16,9 @@
 //   - The ledger decides which attempt is the newest. A stalled attempt that comes back finds its conditions
 //     gone, in Redis (a higher epoch) or in Postgres (a newer claim).
 //
+// What Redis has to contain is read in pages and put as it is read; of each field an attempt keeps two hashes (mark.go),
+// so a takeover of millions of records fits into a small process.
+//
 // A crash at any point leaves the shard closed. The package talks to Redis and Postgres only through the small
 // interfaces of contract.go, and never decides by a clock.
 package takeover

@@ -19,14 +19,20 @@ var ErrNotLog = errors.New("the key of the log is not a stream")
 // ErrDisagrees means that Redis, read back, is not what was put: somebody else writes into it.
 var ErrDisagrees = errors.New("Redis does not hold what was put: find out who else writes to it")
 
-// A RefusedError is a call that a function of the library refused; nothing was written.
+// ClassMemory is the class of a call that Redis refused because it is at its limit of memory.
+const ClassMemory = "MEMORY"
+
+// A RefusedError is a call that a function of the library refused, or Redis in its place; nothing was written.
 type RefusedError struct {
-	Function string // fence, put, open
-	Class    string // EPOCH, FOREIGN, FENCED, TORN, CLOSED, LATE, MISSING, BAD
+	Function string // fence, put, drop, open
+	Class    string // EPOCH, FOREIGN, FENCED, TORN, CLOSED, LATE, MISSING, BAD, ClassMemory
 	Token    string // the token that Redis has, where it says so
 }
 
 func (e *RefusedError) Error() string {
+	if e.Class == ClassMemory {
+		return fmt.Sprintf("%s was refused: Redis is at its limit of memory, raise maxmemory (CONFIG SET)", e.Function)
+	}
 	if e.Token != "" {
 		return fmt.Sprintf("%s was refused: %s (Redis has %s)", e.Function, e.Class, e.Token)
 	}

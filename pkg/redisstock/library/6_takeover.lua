@@ -1,4 +1,4 @@
--- Part 6: fence, put, open and status, for takeovers and audits, and forget, for retention.
+-- Part 6: fence, put, drop, open and status, for takeovers and audits, and forget, for retention.
 
 -- epochOf splits "<ledger>.<epoch>".
 local function epochOf(token) return match(token or '', '^(.+)%.(%d+)$') end
@@ -62,6 +62,14 @@ local function put(keys, args)
   end
   call('HSET', keys[1], 'q', format('%d', mine.q))
   return reply('OK', mine.q, 0)
+end
+
+-- drop is put without set. What only takes away goes through at the limit of memory, too: it is how a takeover makes
+-- room for what it has to put.
+local function drop(keys, args)
+  if not call then bind() end
+  if args[5] == 'set' then return reply('BAD') end
+  return put(keys, args)
 end
 
 -- open lets the shard sell: the first entry of the epoch, the sentinels and the mode. Sent once per epoch.
@@ -136,5 +144,6 @@ redis.register_function { function_name = 'stockpipe_1_apply', callback = apply,
 redis.register_function { function_name = 'stockpipe_1_settle', callback = settle, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_fence', callback = fence, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_put', callback = put, flags = {} }
+redis.register_function { function_name = 'stockpipe_1_drop', callback = drop, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_open', callback = open, flags = { 'allow-oom' } }
 redis.register_function { function_name = 'stockpipe_1_status', callback = status, flags = { 'no-writes', 'allow-stale' } }
