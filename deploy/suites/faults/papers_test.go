@@ -307,6 +307,11 @@ var wakers = []waker{
 		path := sandboxtest.Proxy(s.T, s.Redis.Addr()) // its own
 		sleeper := s.StartArmed(shoptest.Producer, failpoint.DocumentWritten, shoptest.Stop, "--producer-id", id, "--redis-url", "redis://"+path.Addr()+"/0")
 		awaitRole(s, sleeper)
+		// On a connection that is made only now, nothing but its greeting would be on the way.
+		warm := shoptest.Reserve(s.T.Context(), &api.Client{Base: sleeper.API, HTTP: s.HTTP}, api.NewOrderID(), "warm", 1, 1)
+		if !warm.Accepted() {
+			s.T.Errorf("a sleeper for document %s cannot sell: %v", id, warm)
+		}
 		answered := sendAside(s, c, id, sleeper)
 		sleeper.AwaitFailure(failpoint.DocumentWritten)
 		path.BlackHole(true) // from here on its bytes leave it and go nowhere
@@ -373,6 +378,7 @@ func (w *waker) play(r *shoptest.Row, finished bool) {
 	s := paperShop(r, 1)
 	all := papers("adjust", "cancel", "return")
 	shoptest.Crowd(len(all), 4, func(i int) { ready(s, all[i], all[i].name) })
+	s.Supply(1000, "warm")
 	s.Drain()
 	// Nobody finishes anything until it is said.
 	for _, one := range s.Living(shoptest.Reconciler) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -164,6 +165,7 @@ func (b *Books) story(s *Story) {
 	hazy := false            // something was lost, or is not known: what follows may be refused
 	brief := false
 	for _, step := range s.Steps {
+		b.name(s, step)
 		brief = brief || step.TTL == 1
 		if step.Paper != "" {
 			b.paper(s, step)
@@ -220,6 +222,26 @@ func (b *Books) story(s *Story) {
 		}
 	}
 	b.fault("it stands as %v in Postgres, and may stand as %v: %v", stands, might, s)
+}
+
+// name turns a number back into the name of its SKU: what was decided is answered also while Postgres, which has the
+// names, is away.
+func (b *Books) name(s *Story, step *Step) {
+	for i := range step.Told.Lines {
+		l := &step.Told.Lines[i]
+		text, numbered := strings.CutPrefix(l.SKU, "#")
+		if !numbered {
+			continue
+		}
+		if p := &b.Shop.Plan; p.Postgres == nil && !p.Watched && p.PostgresOf == nil {
+			b.fault("a SKU is not named although Postgres was there all the time: %v of %v", step, s)
+		}
+		for name, number := range b.Shop.Numbers {
+			if strconv.FormatInt(number, 10) == text {
+				l.SKU = name
+			}
+		}
+	}
 }
 
 // refusal wants a reason for it.
