@@ -74,12 +74,13 @@ func (v *Victim) AwaitSale(old int64) (opened time.Time) {
 	return opened
 }
 
-// SellOut buys what is left, and a little more.
+// SellOut buys what is left, and a little more. A producer may come to know a moment after another that the shop is open:
+// callers ask again where they are told 503.
 func (v *Victim) SellOut(units int) []Answer {
 	v.T.Helper()
 	answers := make([]Answer, units+50)
 	Crowd(len(answers), 32, func(i int) {
-		answers[i] = Reserve(v.T.Context(), v.Client(i), fmt.Sprintf("rest-%d", i), "tea", 1, 3600)
+		answers[i] = Reserve(v.T.Context(), v.Patient(i), fmt.Sprintf("rest-%d", i), "tea", 1, 3600)
 	})
 	if Counts(answers)[http.StatusConflict] == 0 {
 		v.T.Errorf("nobody was told sold out: %v", Counts(answers))
