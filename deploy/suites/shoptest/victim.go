@@ -164,8 +164,19 @@ func Slowest(answers []Answer, from, to time.Time) time.Duration {
 	return most
 }
 
-// CutReplica stops what the replica hears of its master.
-func (v *Victim) CutReplica() { v.Replication.BlackHole(true) }
+// CutReplica stops what the replica hears of its master, once it has heard of the shop: one that has nothing is empty, and
+// not stale.
+func (v *Victim) CutReplica() {
+	v.T.Helper()
+	follower := v.Connect(v.Replica.Addr())
+	sandboxtest.Eventually(v.T, Patience, func() error {
+		if has := v.Newest(follower); !strings.HasPrefix(has, fmt.Sprint(v.Epoch(0), "-")) {
+			return fmt.Errorf("the replica has %s", has)
+		}
+		return nil
+	})
+	v.Replication.BlackHole(true)
+}
 
 // PromoteReplica ends the master and makes its replica, which missed the last orders, the new one.
 func (v *Victim) PromoteReplica() {
