@@ -33,7 +33,7 @@ func TestABigShopSellsAgainSoon(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(fault.name, " ", "_"), func(t *testing.T) {
 			records := shoptest.Size(20_000, 300_000)
-			r := shoptest.Part(t, "redis: "+fault.name+", 300,000 records") // alone: its time is a promise
+			r := shoptest.Alone(t, "redis: "+fault.name+", 300,000 records")
 			r.Class = fault.class
 			s := shoptest.Open(r, shoptest.Plan{Producers: 1, Consumers: 1, Reconcilers: 1})
 			skus := shoptest.Names("tea", 40)

@@ -188,7 +188,7 @@ func TestZombieConsumerAmongTwoOwners(t *testing.T) {
 
 // TestBacklogIsDrainedInTime lets orders pile up while no consumer lives, and then times two of them.
 func TestBacklogIsDrainedInTime(t *testing.T) {
-	r := shoptest.Begin(t, "consumer: backlog")
+	r := shoptest.Alone(t, "consumer: backlog")
 	orders := shoptest.Size(20_000, 1_000_000)
 	bound := shoptest.Size(15*time.Second, 30*time.Second)
 	p := shoptest.Plan{Producers: 1, Consumers: 2, Reconcilers: 1, Patience: 10 * time.Minute} // the audit compares every order

@@ -154,7 +154,9 @@ func (d *tamperer) named(r *audit.Report, a *tampering) bool {
 // sweep over all records, or refused as torn and taken over. What callers buy stays: a shop that sold through ten rounds
 // would have twice the records that the sweep is promised for, so a new one is opened every two rounds.
 func TestTamperingsAreNamedWithinOneSweep(t *testing.T) {
-	t.Parallel()
+	if !shoptest.Full { // then nothing runs beside it: its time is a promise
+		t.Parallel()
+	}
 	seed := shoptest.Seed(t)
 	for i := range shoptest.Size(1, 5) {
 		t.Run(fmt.Sprintf("shop %d", i+1), func(t *testing.T) {
@@ -242,7 +244,7 @@ func (d *tamperer) tear(load *shoptest.Traffic) time.Duration {
 
 // TestAThousandAuditsUnderLoadRaiseNoFalseAlarm audits back to back while orders come, are confirmed and given back.
 func TestAThousandAuditsUnderLoadRaiseNoFalseAlarm(t *testing.T) {
-	r := shoptest.Begin(t, "audit: back to back under load, no false alarm")
+	r := shoptest.Alone(t, "audit: back to back under load, no false alarm")
 	audits := shoptest.Size(20, 1_000)
 	s := shoptest.Open(r, shoptest.Plan{Producers: 2, Consumers: 2, Reconcilers: 1, ReconcilerArgs: []string{"--audit-every", "24h"},
 		Patience: 10 * time.Minute}) // a million orders come meanwhile, and the last pass compares them all

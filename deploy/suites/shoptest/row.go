@@ -61,6 +61,15 @@ func Begin(t *testing.T, name string) *Row {
 	return Part(t, name)
 }
 
+// Alone is Begin for a row whose times are promised or compared: in the full size nothing runs beside it.
+func Alone(t *testing.T, name string) *Row {
+	t.Helper()
+	if Full {
+		return Part(t, name)
+	}
+	return Begin(t, name)
+}
+
 // Part is Begin for a test that waits its turn, because it shares a shop with others.
 func Part(t *testing.T, name string) *Row {
 	t.Helper()
