@@ -174,7 +174,7 @@ func (w *Watch) ask() {
 	}
 }
 
-// poll exchanges now, every Poll, and when asked.
+// poll exchanges now, every Poll, when asked, and again soon after one that failed: what asked for it may not ask again.
 func (w *Watch) poll(ctx context.Context) {
 	tick := time.NewTicker(w.config.Poll)
 	defer tick.Stop()
@@ -188,12 +188,17 @@ func (w *Watch) poll(ctx context.Context) {
 		w.mu.Lock()
 		w.err = err
 		w.mu.Unlock()
+		again, cancel := ctx, func() {}
+		if err != nil {
+			again, cancel = context.WithTimeout(ctx, defaultPoll)
+		}
 		select {
 		case <-tick.C:
 		case <-w.kick:
 			wait(ctx, doubtPause-time.Since(began))
-		case <-ctx.Done():
+		case <-again.Done():
 		}
+		cancel()
 	}
 }
 

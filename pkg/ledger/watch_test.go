@@ -329,21 +329,30 @@ func TestLostListenConnectionIsMadeAnew(t *testing.T) {
 	w := watching(t, l, WatchConfig{ProducerID: "p1", Poll: time.Hour, MaxAge: 3 * time.Hour})
 	for applied := int64(11); applied < 14; applied++ {
 		sandboxtest.Eventually(t, soon, func() error { return want(listening(t, l), 1) })
-		proxy.CloseAll()
-		told := make(chan stock.Standing, 1)
-		go func() {
-			got, _ := w.Wait(context.Background(), receipt(0, 3, applied))
-			told <- got
-		}()
-		sandboxtest.Eventually(t, soon, func() error {
+		sandboxtest.Eventually(t, soon, func() error { // the connections of the pool were cut in the round before
 			_, err := l.pool.Exec(context.Background(), `update shard set applied = $1 where number = 0`, applied)
 			return err
 		})
+		proxy.CloseAll()
 		// No notice was sent: the exchange that follows the new connection finds it.
-		if got := <-told; got != stock.StandingPersisted {
-			t.Fatal(got)
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		if got, err := w.Wait(ctx, receipt(0, 3, applied)); got != stock.StandingPersisted {
+			t.Errorf("%s, %v; the newest exchange: %v", got, err, w.Err())
 		}
+		cancel()
 	}
+}
+
+func TestAnExchangeThatFailedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	l, proxy := proxied(t, 1)
+	w := watching(t, l, WatchConfig{ProducerID: "asks-in-vain", Poll: time.Hour, MaxAge: 3 * time.Hour})
+	for range 3 { // two may be asked for: by the listener that has just connected, and by a doubt
+		proxy.CutAfterExecution(faultproxy.Contains("asks-in-vain"))
+	}
+	w.Doubt(0, "torn")
+	sandboxtest.Eventually(t, soon, func() error { return want(proxy.Fired(), 3) })
+	sandboxtest.Eventually(t, soon, w.Err)
 }
 
 func TestClosedEpochTellsItsWaitersApart(t *testing.T) {
