@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -114,9 +113,9 @@ func (v *auditView) fill(ctx context.Context, after string, limit int) error {
 	})
 	ofOrders := !strings.HasPrefix(after, "~") // documents come after them: "~" sorts behind every character of an order's id
 	if ofOrders {
-		v.queuePage(&queue, after, limit, func(o *datedOrder) {
-			s.Orders[o.ID] = audit.Order{Reservation: o.Reservation, Moved: o.moved}
-			s.Next = o.ID
+		v.queuePage(&queue, after, limit, func(r *stock.Reservation, moved time.Time) {
+			s.Orders[r.ID] = audit.Order{Reservation: *r, Moved: moved}
+			s.Next = r.ID
 		})
 	}
 	if err := v.tx.SendBatch(ctx, &queue).Close(); err != nil {
@@ -194,16 +193,9 @@ where d.shard = $1 and d.state <> 'written' and `+condition, append([]any{v.shar
 	var settled time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &state, &at.Epoch, &at.Seq, &at.Index, &moved, &settled}, func() error {
 		at.Shard = v.shard.Number
-		o := audit.Order{Moved: settled, Reservation: stock.Reservation{ID: stock.DocumentID(id), State: stock.Done, Receipt: at}}
-		if state == documentRefused {
-			o.State = stock.Refused
-		}
-		slices.SortFunc(moved, func(a, b movedLine) int { return cmp.Compare(a.SKU, b.SKU) })
-		for _, m := range moved {
-			o.Lines = append(o.Lines, stock.Line{SKU: m.SKU, Asked: m.Units, Now: m.Units})
-		}
+		r := settledRecord(id, state, at, moved)
 		moved = nil
-		found[o.ID] = o
+		found[r.ID] = audit.Order{Reservation: r, Moved: settled}
 		return nil
 	})
 	return found, err
@@ -228,7 +220,7 @@ func (v *auditView) Orders(ctx context.Context, ids []string) (map[string]audit.
 		maps.Copy(found, documents)
 	}
 	if len(orders) > 0 {
-		err := v.dated(ctx, orders, func(o *datedOrder) { found[o.ID] = audit.Order{Reservation: o.Reservation, Moved: o.moved} })
+		err := v.dated(ctx, orders, func(r *stock.Reservation, moved time.Time) { found[r.ID] = audit.Order{Reservation: *r, Moved: moved} })
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func TestASnapshotThatEndsBetweenTwoPagesIsAnError(t *testing.T) {
 	pages := 0
 	err = s.Records(ctx, func([]takeover.Record) error {
 		if pages++; pages == 1 {
-			exec(t, l, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'`)
+			exec(t, l, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()`)
 		}
 		return nil
 	})

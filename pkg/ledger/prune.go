@@ -45,17 +45,18 @@ order by r.moved, r.order_id limit $5 for update skip locked`
         and r.moved < (select least(reached, now() - $3::bigint * interval '1 ms') from forgetting where shard = $1)
     for update skip locked) x`
 
-	over = `'released', 'expired', 'cancelled', 'fulfilled'`
+	// over are the states of an attempt that may go. One that has to stay has a line of a SKU with a limit, or a document
+	// in flight: the order and the key of the attempt close these two.
+	over      = `'released', 'expired', 'cancelled', 'fulfilled'`
+	unlimited = `not exists (select from reservation_line l, stock s where l.shard = $1 and s.sku = l.sku and s.buyer_limit > 0 and l.order_id = `
+	unasked   = `not exists (select from stock_document d where d.shard = $1 and d.settled is null and d.order_id = `
 
 	// pruneOrders comes behind the locks, in a snapshot of its own: a document that was written before them is seen. What
 	// buyers have of a SKU with a limit is checked against its orders, and counted from them anew, for ever. An order goes with all its attempts or stays
 	// with all: the next one's key is found from what is there.
 	pruneOrders = `with old as materialized (
     select v.id, v.key from unnest($2::text[], $3::bigint[]) v(id, key)
-    where not exists (select from reservation_line l, stock s
-            where l.shard = $1 and l.order_id = v.id and l.attempt = v.key and s.sku = l.sku and s.buyer_limit > 0 offset 0)
-        and not exists (select from stock_document d
-            where d.shard = $1 and d.order_id = v.id and d.order_key = v.key and d.settled is null offset 0)
+    where ` + unlimited + `v.id and l.attempt = v.key offset 0) and ` + unasked + `v.id and d.order_key = v.key offset 0)
 ), whole as materialized (
     select old.id, old.key from old, (select o.id from old o group by o.id
         having count(*) = (select count(*) from reservation r where r.shard = $1 and r.order_id = o.id)) w

@@ -18,10 +18,7 @@ const prunable = `with bound as materialized (
         and not exists (select from reservation n where n.shard = $1 and n.order_id = r.order_id and n.attempt > r.attempt offset 0)
         and not exists (select from reservation k where k.shard = $1 and k.order_id = r.order_id and not (
             k.state in (` + over + `) and k.moved < (select at from bound)
-            and not exists (select from reservation_line l, stock s
-                where l.shard = $1 and l.order_id = k.order_id and l.attempt = k.attempt and s.sku = l.sku and s.buyer_limit > 0 offset 0)
-            and not exists (select from stock_document d
-                where d.shard = $1 and d.order_id = k.order_id and d.order_key = k.attempt and d.settled is null offset 0)) offset 0)
+            and ` + unlimited + `k.order_id and l.attempt = k.attempt offset 0) and ` + unasked + `k.order_id and d.order_key = k.attempt offset 0)) offset 0)
 )
 select coalesce(sum((select count(*) from reservation r where r.shard = $1 and r.order_id = old.id)), 0)::bigint,
     coalesce(sum((select count(*) from reservation_line l where l.shard = $1 and l.order_id = old.id)), 0)::bigint

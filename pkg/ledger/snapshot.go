@@ -239,8 +239,15 @@ func (p *recordPages) flush() error {
 
 // eachOrder gathers rows of the form of selectNewest into orders. The order given to each is its own to keep.
 func eachOrder(rows pgx.Rows, shard int, each func(*stock.Reservation) error) error {
+	var recent bool
+	return gather(rows, &recent, shard, func() {}, each)
+}
+
+// gather makes one order of the rows that are neighbours with one id. begins is called at the first row of each, while
+// told, where its tenth column goes, is that of this order; each has it complete.
+func gather(rows pgx.Rows, told any, shard int, begins func(), each func(*stock.Reservation) error) error {
 	var r *stock.Reservation
-	err := eachOrderLine(rows, func(id string, _ int64, _ bool, row *stock.Reservation, line stock.Line) error {
+	err := eachLine(rows, told, func(id string, _ int64, row *stock.Reservation, line stock.Line) error {
 		if r == nil || r.ID != id {
 			if r != nil {
 				if err := each(r); err != nil {
@@ -250,6 +257,7 @@ func eachOrder(rows pgx.Rows, shard int, each func(*stock.Reservation) error) er
 			made := *row
 			made.Receipt.Shard = shard
 			r = &made
+			begins()
 		}
 		r.Lines = append(r.Lines, line)
 		return nil
@@ -266,6 +274,19 @@ type movedLine struct {
 	Units int64 `json:"units"`
 }
 
+// settledRecord is what Redis keeps of a document, under the id that it has there.
+func settledRecord(id, state string, at stock.Receipt, moved []movedLine) stock.Reservation {
+	r := stock.Reservation{ID: stock.DocumentID(id), State: stock.Done, Receipt: at}
+	if state == documentRefused {
+		r.State = stock.Refused
+	}
+	slices.SortFunc(moved, func(a, b movedLine) int { return cmp.Compare(a.SKU, b.SKU) })
+	for _, m := range moved {
+		r.Lines = append(r.Lines, stock.Line{SKU: m.SKU, Asked: m.Units, Now: m.Units})
+	}
+	return r
+}
+
 func (s *Snapshot) documents(ctx context.Context, p *recordPages) error {
 	rows, err := s.open(ctx, "settled", selectSettled, s.shard, s.fence)
 	if err != nil {
@@ -275,14 +296,7 @@ func (s *Snapshot) documents(ctx context.Context, p *recordPages) error {
 	var at stock.Receipt
 	var moved []movedLine
 	_, err = pgx.ForEachRow(rows, []any{&id, &state, &at.Epoch, &at.Seq, &at.Index, &moved}, func() error {
-		r := stock.Reservation{ID: stock.DocumentID(id), State: stock.Done, Receipt: at}
-		if state == documentRefused {
-			r.State = stock.Refused
-		}
-		slices.SortFunc(moved, func(a, b movedLine) int { return cmp.Compare(a.SKU, b.SKU) })
-		for _, m := range moved {
-			r.Lines = append(r.Lines, stock.Line{SKU: m.SKU, Asked: m.Units, Now: m.Units})
-		}
+		r := settledRecord(id, state, at, moved)
 		moved = nil
 		return p.add(r.ID, event.FormatRecord(&r))
 	})

@@ -53,31 +53,13 @@ func (v *View) Stock(ctx context.Context) (map[int64]event.Field, error) {
 	return fields, nil
 }
 
-// A datedOrder is the newest attempt of an order, numbered as asked, and when it last moved.
-type datedOrder struct {
-	stock.Reservation
-	moved time.Time
-}
-
-// eachDatedOrder gathers rows that have moved as their tenth column. The order given to each is its own to keep.
-func eachDatedOrder(rows pgx.Rows, shard int, each func(*datedOrder)) error {
-	var at time.Time
-	var o *datedOrder
-	err := eachLine(rows, &at, func(id string, _ int64, row *stock.Reservation, line stock.Line) error {
-		if o == nil || o.ID != id {
-			if o != nil {
-				each(o)
-			}
-			o = &datedOrder{*row, at}
-			o.Receipt.Shard = shard
-		}
-		o.Lines = append(o.Lines, line)
+// eachDatedOrder is eachOrder for rows that have the time of the last move as their tenth column.
+func eachDatedOrder(rows pgx.Rows, shard int, each func(r *stock.Reservation, moved time.Time)) error {
+	var told, moved time.Time
+	return gather(rows, &told, shard, func() { moved = told }, func(r *stock.Reservation) error {
+		each(r, moved)
 		return nil
 	})
-	if err == nil && o != nil {
-		each(o)
-	}
-	return err
 }
 
 // selectDated is selectNewest with the time of the last move.
@@ -86,11 +68,11 @@ const selectDated = newestOf + `x.moved` + andLines
 // Orders are the newest attempts of the orders with these ids, numbered as asked. An id without one is absent.
 func (v *View) Orders(ctx context.Context, ids []string) (map[string]stock.Reservation, error) {
 	orders := make(map[string]stock.Reservation, len(ids))
-	err := v.dated(ctx, ids, func(o *datedOrder) { orders[o.ID] = o.Reservation })
+	err := v.dated(ctx, ids, func(r *stock.Reservation, _ time.Time) { orders[r.ID] = *r })
 	return orders, err
 }
 
-func (v *View) dated(ctx context.Context, ids []string, each func(*datedOrder)) error {
+func (v *View) dated(ctx context.Context, ids []string, each func(r *stock.Reservation, moved time.Time)) error {
 	rows, err := v.tx.Query(ctx, selectDated, v.shard.Number, compacted(append([]string(nil), ids...)))
 	if err == nil {
 		err = eachDatedOrder(rows, v.shard.Number, each)
@@ -118,14 +100,14 @@ var (
 func (v *View) Page(ctx context.Context, after string, limit int) ([]stock.Reservation, error) {
 	var orders []stock.Reservation
 	var queue pgx.Batch
-	v.queuePage(&queue, after, limit, func(o *datedOrder) { orders = append(orders, o.Reservation) })
+	v.queuePage(&queue, after, limit, func(r *stock.Reservation, _ time.Time) { orders = append(orders, *r) })
 	if err := v.tx.SendBatch(ctx, &queue).Close(); err != nil {
 		return nil, fmt.Errorf("read a page of orders of shard %d: %w", v.shard.Number, err)
 	}
 	return orders, nil
 }
 
-func (v *View) queuePage(queue *pgx.Batch, after string, limit int, each func(*datedOrder)) {
+func (v *View) queuePage(queue *pgx.Batch, after string, limit int, each func(r *stock.Reservation, moved time.Time)) {
 	for _, setting := range byKey {
 		queue.Queue(setting)
 	}

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stockpipe/stockpipe/pkg/access"
 	"github.com/stockpipe/stockpipe/pkg/api"
@@ -121,25 +120,11 @@ func TestAHandshakeThatIsNeverFinishedIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
-	c, err := net.Dial("tcp", l.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if got := get(trusting(authority.Pool(t)), l.URL()); !strings.HasPrefix(got, "404") {
-		t.Errorf("another is answered %q", got)
-	}
-	began := time.Now()
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > finishTime/2 {
-		t.Errorf("the stop took %v", took)
-	}
+	stopsBesideASilentConnection(t, l, func() {
+		if got := get(trusting(authority.Pool(t)), l.URL()); !strings.HasPrefix(got, "404") {
+			t.Errorf("another is answered %q", got)
+		}
+	})
 }
 
 func TestMetricsAskForATokenAndHealthDoesNot(t *testing.T) {

@@ -92,6 +92,20 @@ func TestAConnectionThatAskedNothingDoesNotHoldUpTheStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopsBesideASilentConnection(t, l, func() {
+		answer, err := http.Get(l.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+}
+
+// stopsBesideASilentConnection stops a listener while a connection to it says nothing. An answer to another one shows that
+// the server has taken this one, too.
+func stopsBesideASilentConnection(t *testing.T, l *Listener, another func()) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.Run(ctx) }()
@@ -100,13 +114,7 @@ func TestAConnectionThatAskedNothingDoesNotHoldUpTheStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// An answer to another connection shows that the server has taken this one, too.
-	answer, err := http.Get(l.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
+	another()
 	began := time.Now()
 	stop()
 	if err := <-ended; err != nil {

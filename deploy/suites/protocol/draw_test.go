@@ -108,21 +108,7 @@ func drawResults(t *rapid.T, lines stock.Lines) stock.Lines {
 
 // drawParcels lets documents of orders be written and decided: parcels, cancellations and returns, some of them twice.
 func (m *machine) drawParcels(ctx context.Context, t *rapid.T) error {
-	batch := map[*room][]stock.Operation{}
-	for range rapid.IntRange(1, 3).Draw(t, "parcels") {
-		r := m.drawRoom(t)
-		d, written, err := m.drawParcel(ctx, t, r)
-		if err != nil {
-			return err
-		}
-		if written {
-			batch[r] = append(batch[r], slices.Repeat([]stock.Operation{d.Operation()}, rapid.IntRange(1, 2).Draw(t, "times"))...)
-		}
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	return m.send(ctx, batch)
+	return m.drawPapers(ctx, t, "parcels", m.drawParcel)
 }
 
 // drawParcel writes a document of an order that the ledger has confirmed or shipped, or finds one; false when there is nothing that

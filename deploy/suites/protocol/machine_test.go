@@ -250,10 +250,15 @@ func (m *machine) drawRush(ctx context.Context, t *rapid.T) error {
 }
 
 func (m *machine) drawDocuments(ctx context.Context, t *rapid.T) error {
+	return m.drawPapers(ctx, t, "documents", m.drawDocument)
+}
+
+// drawPapers lets some documents be written and decided, some of them twice.
+func (m *machine) drawPapers(ctx context.Context, t *rapid.T, label string, one func(context.Context, *rapid.T, *room) (ledger.Document, bool, error)) error {
 	batch := map[*room][]stock.Operation{}
-	for range rapid.IntRange(1, 3).Draw(t, "documents") {
+	for range rapid.IntRange(1, 3).Draw(t, label) {
 		r := m.drawRoom(t)
-		d, written, err := m.drawDocument(ctx, t, r)
+		d, written, err := one(ctx, t, r)
 		if err != nil {
 			return err
 		}

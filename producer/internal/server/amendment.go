@@ -44,8 +44,6 @@ func (sh *sheet) amendBody(a *order.Amendment, maxLines int) error {
 	}
 	return sh.document(func(d *reader, name string) (err error) {
 		switch name {
-		case "document_id":
-			a.DocumentID, err = d.text("document_id")
 		case "attempt":
 			a.Attempt, err = d.whole("attempt", 1, stock.MaxAttempt)
 		case "lines":
@@ -55,14 +53,8 @@ func (sh *sheet) amendBody(a *order.Amendment, maxLines int) error {
 				return d.unknown(name, fields)
 			}
 			a.Scrap, err = d.boolean("scrap")
-		case "reason":
-			a.Reason, err = d.text("reason")
-		case "note":
-			a.Note, err = d.text("note")
-		case "ack":
-			a.Ack, err = d.level("ack")
 		default:
-			err = d.unknown(name, fields)
+			err = d.paper(name, paper{&a.DocumentID, &a.Reason, &a.Note, &a.Ack}, fields)
 		}
 		return err
 	})

@@ -41,8 +41,6 @@ func (sh *sheet) movementBody(kind string) (m order.Movement, err error) {
 	seen := false
 	err = sh.document(func(d *reader, name string) (err error) {
 		switch name {
-		case "document_id":
-			m.DocumentID, err = d.text("document_id")
 		case "quantity":
 			seen = true
 			if m.Units, err = d.whole("quantity", least, stock.MaxMovementQuantity); err == nil && m.Units == 0 {
@@ -53,14 +51,8 @@ func (sh *sheet) movementBody(kind string) (m order.Movement, err error) {
 				return d.unknown(name, fields)
 			}
 			m.Scrap, err = d.boolean("scrap")
-		case "reason":
-			m.Reason, err = d.text("reason")
-		case "note":
-			m.Note, err = d.text("note")
-		case "ack":
-			m.Ack, err = d.level("ack")
 		default:
-			err = d.unknown(name, fields)
+			err = d.paper(name, paper{&m.DocumentID, &m.Reason, &m.Note, &m.Ack}, fields)
 		}
 		return err
 	})
@@ -74,22 +66,14 @@ func (sh *sheet) countBody() (n order.Count, err error) {
 	n = order.Count{Reason: "counted", Ack: order.Persisted, Counted: -1}
 	err = sh.document(func(d *reader, name string) (err error) {
 		switch name {
-		case "document_id":
-			n.DocumentID, err = d.text("document_id")
 		case "counted":
 			n.Counted, err = d.whole("counted", 0, stock.MaxMovementQuantity)
 		case "position":
 			n.At, err = d.position("position")
 		case "at":
 			n.AtMillis, err = d.moment("at")
-		case "reason":
-			n.Reason, err = d.text("reason")
-		case "note":
-			n.Note, err = d.text("note")
-		case "ack":
-			n.Ack, err = d.level("ack")
 		default:
-			err = d.unknown(name, countFields)
+			err = d.paper(name, paper{&n.DocumentID, &n.Reason, &n.Note, &n.Ack}, countFields)
 		}
 		return err
 	})
@@ -97,6 +81,29 @@ func (sh *sheet) countBody() (n order.Count, err error) {
 		err = stock.BadField("counted", "", "say how many units were there; 0 is a number, too")
 	}
 	return n, err
+}
+
+// A paper is what the body of every document has, wherever it goes.
+type paper struct {
+	id, reason, note *string
+	ack              *order.Level
+}
+
+// paper reads a field that every document has; any other is unknown beside those of fields.
+func (d *reader) paper(name string, p paper, fields []string) (err error) {
+	switch name {
+	case "document_id":
+		*p.id, err = d.text(name)
+	case "reason":
+		*p.reason, err = d.text(name)
+	case "note":
+		*p.note, err = d.text(name)
+	case "ack":
+		*p.ack, err = d.level(name)
+	default:
+		err = d.unknown(name, fields)
+	}
+	return err
 }
 
 func (d *reader) position(field string) (stock.Position, error) {
