@@ -354,7 +354,8 @@ func (m *machine) drawSettings(ctx context.Context, t *rapid.T) error {
 			return err
 		}
 	}
-	buyer := stock.Operation{Kind: stock.Sale, ID: fmt.Sprintf("s%d", r.at.Seq), Attempt: 1, Lines: stock.Lines{{SKU: sku, Asked: 1, Now: 1}}}
+	units := rapid.Int64Range(1, 6).Draw(t, "units") // some of them beyond any limit
+	buyer := stock.Operation{Kind: stock.Sale, ID: fmt.Sprintf("s%d", r.at.Seq), Attempt: 1, Lines: stock.Lines{{SKU: sku, Asked: units, Now: units}}}
 	buyer.Buyer = rapid.SampledFrom(buyers).Draw(t, "buyer")
 	return m.send(ctx, map[*room][]stock.Operation{r: {buyer, buyer}})
 }

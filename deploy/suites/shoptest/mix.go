@@ -43,6 +43,7 @@ type Mix struct {
 
 	mu      sync.Mutex
 	stories []*Story
+	refused map[string]int64 // answers of 503, by reason
 }
 
 // A MixPlan says how many callers there are and what they may do.
@@ -60,7 +61,7 @@ func (s *Shop) Mix(p MixPlan) *Mix {
 	ctx, cancel := context.WithCancel(s.T.Context())
 	m := &Mix{
 		Shop: s, Run: "mix" + api.NewOrderID()[:13], Units: map[string]int64{}, cancel: cancel, every: max(p.Papers, 0),
-		Skus: []string{"mix-cup", "mix-jug"}, Scarce: "mix-rare",
+		Skus: []string{"mix-cup", "mix-jug"}, Scarce: "mix-rare", refused: map[string]int64{},
 	}
 	if m.every == 0 {
 		m.every = paperEvery
@@ -139,6 +140,16 @@ type mixCaller struct {
 	buyers int // so many it has been
 }
 
+// Refused is how often a caller was answered 503 with a reason; without a mix that is never.
+func (m *Mix) Refused(reason string) int64 {
+	if m == nil {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refused[reason]
+}
+
 // begin opens the story of an order; buyer is empty where it does not matter.
 func (c *mixCaller) begin(buyer string) *Story {
 	s := &Story{Order: fmt.Sprintf("%s-%d", c.Run, c.next.Add(1)), Buyer: buyer, caller: c.n}
@@ -158,6 +169,11 @@ func (c *mixCaller) step(s *Story, step Step, do func(context.Context, *api.Clie
 		cancel()
 		if !errors.As(err, &step.Problem) && err != nil {
 			step.Status = 0
+		}
+		if step.Status == http.StatusServiceUnavailable && step.Problem != nil {
+			c.mu.Lock()
+			c.refused[step.Problem.Reason]++
+			c.mu.Unlock()
 		}
 		if step.settled() || time.Now().After(give) {
 			break

@@ -47,6 +47,7 @@ func (f *Trial) Play(r *Row) {
 	var mix *Mix
 	if !f.Plain {
 		mix = v.Mix(MixPlan{Limits: f.Limits})
+		v.Mixed = mix
 	}
 	epoch, before := v.Epoch(0), v.takeovers()
 	think := Size(60*time.Millisecond, 40*time.Millisecond)
@@ -55,6 +56,9 @@ func (f *Trial) Play(r *Row) {
 	}
 	v.Load = v.Traffic(16, think, true, "tea")
 	v.More(100)
+	if f.Replica {
+		v.AwaitReplica()
+	}
 	if !f.Workers {
 		v.KillAll(Consumer)
 	}

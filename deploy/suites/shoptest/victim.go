@@ -21,6 +21,7 @@ type Victim struct {
 	Replica     *sandbox.Redis
 	Replication *faultproxy.Proxy // between master and replica
 	Load        *Traffic
+	Mixed       *Mix // beside the load, nil if there is none
 }
 
 // Suffering makes a victim, with a replica if there is to be one.
@@ -168,6 +169,13 @@ func Slowest(answers []Answer, from, to time.Time) time.Duration {
 // not stale.
 func (v *Victim) CutReplica() {
 	v.T.Helper()
+	v.AwaitReplica()
+	v.Replication.BlackHole(true)
+}
+
+// AwaitReplica waits until the replica has entries of the shop: one whose link is up may have none of them yet.
+func (v *Victim) AwaitReplica() {
+	v.T.Helper()
 	follower := v.Connect(v.Replica.Addr())
 	sandboxtest.Eventually(v.T, Patience, func() error {
 		if has := v.Newest(follower); !strings.HasPrefix(has, fmt.Sprint(v.Epoch(0), "-")) {
@@ -175,7 +183,6 @@ func (v *Victim) CutReplica() {
 		}
 		return nil
 	})
-	v.Replication.BlackHole(true)
 }
 
 // PromoteReplica ends the master and makes its replica, which missed the last orders, the new one.
