@@ -14,6 +14,9 @@ ROLES := producer consumer reconciler
 FUZZTIME ?= 10s
 TIMEOUT ?= 8m
 
+# Packages tested at once: one more than there are cores, because a test of servers waits a third of its time.
+PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 .PHONY: help
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,7 +28,7 @@ demo: setup ## Play a sale on a private stack and audit it; ORDERS=file SHARDS=n
 .PHONY: test
 test: setup ## Run every test on private servers; ARGS='-run TestName -v' narrows it.
 	@sh deploy/local/setup.sh pgbouncer || echo "setup: the tests behind a pooler are skipped"
-	go test -timeout $(TIMEOUT) $(ARGS) ./...
+	go test -p $(PACKAGES) -timeout $(TIMEOUT) $(ARGS) ./...
 
 # Run inside its folder, because only there go test passes the table on while it grows.
 .PHONY: test-e2e

@@ -43,7 +43,7 @@ type running struct {
 	ended  error
 }
 
-// Run starts the parts in order, each after the one before is ready, and waits for the first end of a part or of
+// Run reads the whole program into memory, then starts the parts in order, each after the one before is ready, and waits for the first end of a part or of
 // ctx. Then it stops what was started, the last first: a part's context is cancelled only when all parts after it
 // have ended, so what others lean on goes last.
 //
@@ -51,6 +51,7 @@ type running struct {
 // and every part ended well and in time. A part that outlives its grace is named and left behind: the caller is
 // expected to exit.
 func Run(ctx context.Context, parts ...Part) error {
+	pageIn()
 	first := make(chan struct{}, len(parts)) // one token for every part that ended: nobody blocks on it
 	var started []*running
 	for _, p := range parts {
