@@ -22,6 +22,15 @@ type Victim struct {
 	Replication *faultproxy.Proxy // between master and replica
 	Load        *Traffic
 	Mixed       *Mix // beside the load, nil if there is none
+
+	process string // the run id of Redis when the shop was opened
+}
+
+// Lives reports whether Redis is the process that it was when the shop was opened.
+func (v *Victim) Lives() bool { return v.process != "" && v.process == v.runID() }
+
+func (v *Victim) runID() string {
+	return v.RDB.InfoMap(v.T.Context(), "server").Item("Server", "run_id")
 }
 
 // Suffering makes a victim, with a replica if there is to be one.
@@ -29,7 +38,9 @@ func Suffering(r *Row, p Plan, replicated bool) *Victim {
 	r.T.Helper()
 	p.Proxied = true
 	if !replicated {
-		return &Victim{Shop: Open(r, p)}
+		v := &Victim{Shop: Open(r, p)}
+		v.process = v.runID()
+		return v
 	}
 	p.Redis.ExtraArgs = []string{"--min-replicas-to-write", "1"}
 	v := &Victim{Shop: Found(r, p)}
@@ -45,6 +56,7 @@ func Suffering(r *Row, p Plan, replicated bool) *Victim {
 	})
 	v.StartAll()
 	v.AwaitReady()
+	v.process = v.runID()
 	return v
 }
 
