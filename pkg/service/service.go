@@ -43,8 +43,8 @@ type running struct {
 	ended  error
 }
 
-// Run reads the whole program into memory, then starts the parts in order, each after the one before is ready, and waits for the first end of a part or of
-// ctx. Then it stops what was started, the last first: a part's context is cancelled only when all parts after it
+// Run reads the whole program into memory, starts the parts in order, each after the one before is ready, and waits for
+// the first end of a part or of ctx. Then it stops what was started, the last first: a part's context is cancelled only when all parts after it
 // have ended, so what others lean on goes last.
 //
 // The error joins what the parts returned, each as "part <name>: …"; it is nil when ctx ended or a part was done

@@ -67,9 +67,10 @@ func tornAndWhole(v *shoptest.Victim) {
 	v.T.Helper()
 	if shoptest.One[int64](v.Shop, `select count(*) from repair where class = 'torn'`) == 0 {
 		// Whoever comes first is told; that may be a caller of the mix. One of a document is told "written", whatever its
-		// movement was refused for: then the right to sell is gone from a process that lives, which nothing else takes away.
+		// movement was refused for: where there was such a one, it may have been the first, if the right to sell is gone
+		// from a process that lives, which nothing else takes away.
 		torn, version := refusedFor(v, 0, "torn"), refusedFor(v, 0, "version")
-		gone := v.Lives() && shoptest.One[int64](v.Shop, `select count(*) from repair where class = 'unopened'`) > 0
+		gone := v.Mixed.Written() > 0 && v.Lives() && shoptest.One[int64](v.Shop, `select count(*) from repair where class = 'unopened'`) > 0
 		if torn != nil && version != nil && v.Mixed.Refused("torn") == 0 && v.Mixed.Refused("version") == 0 && !gone {
 			v.T.Errorf("the change was not found for what it was: %v, %v", torn, version)
 		}

@@ -44,6 +44,7 @@ type Mix struct {
 	mu      sync.Mutex
 	stories []*Story
 	refused map[string]int64 // answers of 503, by reason
+	written int64            // documents whose movement was not decided in their call
 }
 
 // A MixPlan says how many callers there are and what they may do.
@@ -150,6 +151,17 @@ func (m *Mix) Refused(reason string) int64 {
 	return m.refused[reason]
 }
 
+// Written is how often a document was answered as written: whatever its movement was refused for, its caller is told no more.
+// Without a mix that is never.
+func (m *Mix) Written() int64 {
+	if m == nil {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.written
+}
+
 // begin opens the story of an order; buyer is empty where it does not matter.
 func (c *mixCaller) begin(buyer string) *Story {
 	s := &Story{Order: fmt.Sprintf("%s-%d", c.Run, c.next.Add(1)), Buyer: buyer, caller: c.n}
@@ -173,6 +185,11 @@ func (c *mixCaller) step(s *Story, step Step, do func(context.Context, *api.Clie
 		if step.Status == http.StatusServiceUnavailable && step.Problem != nil {
 			c.mu.Lock()
 			c.refused[step.Problem.Reason]++
+			c.mu.Unlock()
+		}
+		if step.Document.State == "written" {
+			c.mu.Lock()
+			c.written++
 			c.mu.Unlock()
 		}
 		if step.settled() || time.Now().After(give) {
